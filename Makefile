@@ -1,0 +1,59 @@
+# Everything here works on a machine with Python 3.11 or newer and make: `.venv` makes itself.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+# Any Python from 3.11 on; `make PYTHON=/path/to/python3.13 ...` chooses another.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 3
+# More arguments for pytest: make test ARGS="-k reminder"
+ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Nothing a person has set up for their own Python leaks in.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+.PHONY: help demo test check bench generate format clean
+
+help: ## What can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(STAMP) ## The main job on an embedded server, as a story (ARGS="--speed 60")
+	@$(BIN)/tocsin demo $(ARGS)
+
+test: $(STAMP) ## All tests, each worker on a private server of its own
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+check: $(STAMP) ## Linter, format, generated code, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python broker/generate_sync.py --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## The benchmarks
+	$(BIN)/python -m benchmarks $(ARGS)
+
+generate: $(STAMP) ## Write anew what is made from code: the sync client, tables in documents
+	$(BIN)/python broker/generate_sync.py
+	$(BIN)/python -m tests.architecture.generated
+
+format: $(STAMP) ## Format, sort imports, fix what the linter can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove all that was made here
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is newer than what it depends on, so a second run starts at once.
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Tocsin needs Python 3.11 or newer on the PATH, or make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tocsin needs Python 3.11 or newer; $(PYTHON) is older (make PYTHON=/path/to/python)" >&2; exit 1; }
+	@echo "Setting up $(VENV)"
+	@$(BIN)/python -c '' 2>/dev/null || { rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)

@@ -1,0 +1,69 @@
+"""Tocsin's broker library: herds, agents, envelopes, tasks, requests and their timers.
+
+Start at `AsyncBroker` or `Broker`; the two have one surface.
+"""
+
+from tocsin.broker import errors
+from tocsin.broker._async.agent import AsyncAgent, AsyncTurn
+from tocsin.broker._async.broker import AsyncBroker
+from tocsin.broker._async.child import AsyncChild
+from tocsin.broker._async.parent import AsyncParent
+from tocsin.broker._sync.agent import Agent, Turn
+from tocsin.broker._sync.broker import Broker
+from tocsin.broker._sync.child import Child
+from tocsin.broker._sync.parent import Parent
+from tocsin.broker.clock import ManualClock, ScaledClock
+from tocsin.broker.envelopes import (
+    AgentInfo,
+    Delivery,
+    Envelope,
+    JournalEntry,
+    Kind,
+    Outcome,
+    Receipt,
+    Reply,
+    ReturnWhen,
+    Seat,
+    Sent,
+    Settlement,
+    Status,
+    Task,
+    Wake,
+)
+from tocsin.broker.inbox import Inbox
+from tocsin.broker.settings import HerdSettings
+from tocsin.broker.states import TaskState
+
+__all__ = [
+    "Agent",
+    "AgentInfo",
+    "AsyncAgent",
+    "AsyncBroker",
+    "AsyncChild",
+    "AsyncParent",
+    "AsyncTurn",
+    "Broker",
+    "Child",
+    "Delivery",
+    "Envelope",
+    "HerdSettings",
+    "Inbox",
+    "JournalEntry",
+    "Kind",
+    "ManualClock",
+    "Outcome",
+    "Parent",
+    "Receipt",
+    "Reply",
+    "ReturnWhen",
+    "ScaledClock",
+    "Seat",
+    "Sent",
+    "Settlement",
+    "Status",
+    "Task",
+    "TaskState",
+    "Turn",
+    "Wake",
+    "errors",
+]

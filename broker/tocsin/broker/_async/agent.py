@@ -1,0 +1,427 @@
+"""What a parent and a child can both do."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from tocsin.broker import agents, asks, inbox, keys, requests
+from tocsin.broker.asks import Ended, Outcome, Pending, Probe
+from tocsin.broker.caller import Caller
+from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status
+from tocsin.broker.errors import AgentClosed, BrokerError, HerdClosed, Unavailable, WrongState
+from tocsin.broker.ids import make_id
+from tocsin.broker.inbox import Inbox, Taken
+from tocsin.broker.keeper import SLOW_POLL
+from tocsin.broker.scripts import Call
+from tocsin.broker.signals import AsyncSignal
+from tocsin.broker.validation import check_timeout, printable
+
+if TYPE_CHECKING:
+    from tocsin.broker._async.broker import AsyncBroker
+
+T = TypeVar("T")
+
+log = logging.getLogger("tocsin.broker")
+
+_LATER = 0.002
+"""Seconds an asker looks after its timer, so that it is not just before."""
+
+_SAMPLES = 10
+"""How often an asker calls its probe in one window."""
+
+TURN_LIMIT = 100
+"""How many envelopes a turn gathers unless told otherwise."""
+
+
+class AsyncTurn:
+    """The mail of one turn, in order. Ack it when it is handled; unacked, it comes again.
+
+    As a context manager it acks on a clean exit and gives the mail back on an exception, which
+    counts as a failed attempt.
+    """
+
+    def __init__(self, agent: AsyncAgent, taken: Taken) -> None:
+        self._agent = agent
+        self._held = taken.mail
+        self.more = taken.more
+        """Whether more mail that wakes was unread when this was taken."""
+        self.fenced: tuple[str, ...] = ()
+        """Messages that had gone to another instance before they were acked or given back."""
+
+    @property
+    def envelopes(self) -> tuple[Envelope, ...]:
+        """The envelopes: steer before follow-up, otherwise as they were accepted."""
+        return tuple(held.envelope for held in self._held)
+
+    def __iter__(self) -> Iterator[Envelope]:
+        return iter(self.envelopes)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __getitem__(self, index: int) -> Envelope:
+        return self._held[index].envelope
+
+    async def ack(self) -> None:
+        """Says that all of it is handled. Repeating it, or acking an empty turn, does nothing.
+
+        Mail that went to another instance meanwhile (this one's lease had ended) stays there and
+        is named in `fenced`: its handler may have run twice.
+        """
+        if self._held:
+            self._fence(await self._agent._run(inbox.ack(self._agent.caller, self._held)))
+
+    async def nack(self, delay: timedelta | None = None, error: str | None = None) -> None:
+        """Gives all of it back, to come again after `delay`. Only an `error` counts an attempt."""
+        if self._held:
+            call = inbox.nack(self._agent.caller, self._held, delay, error)
+            self._fence(await self._agent._run(call))
+
+    def _fence(self, done: inbox.Acked) -> None:
+        self.fenced = done.fenced
+        if done.fenced:
+            log.warning("%s lost its lease; others have %s", self._agent, ", ".join(done.fenced))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.ack()
+        elif isinstance(error, Exception):
+            await self.nack(error=printable(f"{type(error).__name__}: {error}"[:1000]))
+        else:  # cancelled or interrupted: nobody's failure
+            await self.nack()
+
+
+class AsyncAgent:
+    """One instance of an agent: its mail, its questions and answers."""
+
+    def __init__(self, broker: AsyncBroker, caller: Caller, token: str) -> None:
+        self.broker = broker
+        """The broker it was opened or joined with."""
+        self.caller = caller
+        self.token = token
+        """The secret that proves this agent; another process joins with it."""
+        self._unanswered: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"{self.caller.herd}/{self.caller.agent}"
+
+    @property
+    def herd(self) -> str:
+        """The name of the herd."""
+        return self.caller.herd
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent."""
+        return self.caller.agent
+
+    @property
+    def instance(self) -> str:
+        """The id of this instance, as receipts and the roster show it."""
+        return self.caller.instance
+
+    @property
+    def bell(self) -> str:
+        """The channel rung when mail that wakes this agent arrived, or a task settled."""
+        return keys.bell(self.caller.fleet.name, self.herd, self.agent)
+
+    async def _run(self, call: Call[T]) -> T:
+        return await self.broker.run(call)
+
+    async def message(
+        self,
+        to: str,
+        body: str,
+        *,
+        task: str | None = None,
+        expects_reply: bool = False,
+        reply_within: timedelta | None = None,
+        delivery: Delivery | str = Delivery.FOLLOW_UP,
+        thread: str | None = None,
+        key: str | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> Sent:
+        """Writes to another agent of the herd. It wakes; `steer` reaches a running turn.
+
+        With `expects_reply` it is a request: a linked `task` of the sender (or, for the parent, of
+        anyone) waits until it is answered, and is blocked if `reply_within` runs out (default: the
+        herd's `reply_timeout`; 0: as long as its task). The same `key` sends one message,
+        whichever process repeats it.
+        """
+        return await self._run(
+            requests.message(
+                self.caller,
+                to,
+                body,
+                task=task,
+                expects_reply=expects_reply,
+                reply_within=reply_within,
+                delivery=delivery,
+                thread=thread,
+                key=key,
+                data=data,
+            )
+        )
+
+    async def reply(
+        self,
+        to: Envelope | str,
+        body: str,
+        *,
+        key: str | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> Sent:
+        """Answers a request (an envelope or its id), or writes back to who sent a message.
+
+        The first answer closes the request. The same answer again is a duplicate; another one is
+        kept in the journal only. An answer to a request that has ended is `late`: delivered, and
+        nothing else changes. The parent may answer in the recipient's place.
+        """
+        return await self._run(requests.reply(self.caller, to, body, key=key, data=data))
+
+    async def ask(
+        self,
+        to: str,
+        body: str,
+        *,
+        task: str | None = None,
+        window: timedelta | None = None,
+        ceiling: timedelta | None = None,
+        probe: Probe | None = None,
+        thread: str | None = None,
+        data: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Reply:
+        """Asks an agent and stays on the line until it answers.
+
+        `window` (default: the herd's `ask_window`) is a budget of silence, not of time: it runs
+        from the target's last sign of work. When it runs out: `NoReply`. `ceiling` (`ask_ceiling`)
+        is a budget of time; reached while the target works: `CeilingActive`. After either the
+        request stays answerable, and a late answer comes as mail. `probe` counts signs of the
+        target's work that this process can see; only growth counts.
+
+        With `task` that task waits meanwhile; if it settles, `RequestCancelled`. The same `key`
+        joins an ask that is open, opens one again that got no reply, or returns the answer it got
+        late. Works with no scheduler running.
+        """
+        request = self.caller.new_id("msg", "ask", key)
+        call = make_id("call")
+        opening = asks.open_ask(
+            self.caller,
+            to,
+            body,
+            request=request,
+            call=call,
+            task=task,
+            window=window,
+            ceiling=ceiling,
+            probe=probe,
+            thread=thread,
+            data=data,
+        )
+        reply = await self._attend(opening, request, call, probe, None)
+        assert reply is not None  # without a time-out it ends in an answer or an error
+        return reply
+
+    async def ask_wait(
+        self,
+        message: Envelope | str,
+        timeout: timedelta | float | None = None,
+        *,
+        probe: Probe | None = None,
+    ) -> Reply | None:
+        """Comes back to an ask of this agent, from any process: its answer, or what it ended in.
+
+        None if it is still open at `timeout`; the ask goes on.
+        """
+        request = requests.check_message("ask_wait", message)
+        seconds = check_timeout("ask_wait", "timeout", timeout)
+        call = make_id("call")
+        looking = asks.look(self.caller, request, call, probe)
+        return await self._attend(looking, request, call, probe, seconds)
+
+    async def _attend(
+        self, first: Call[Outcome], request: str, call: str, probe: Probe | None, left: float | None
+    ) -> Reply | None:
+        said, told = False, False
+        try:
+            outcome, waited = await self._await_outcome(first, request, call, probe, left)
+            if isinstance(outcome, Reply):
+                elsewhere = await self._run(asks.confirm(self.caller, request, call))
+                said = True
+                if elsewhere is not None and waited:
+                    raise WrongState(
+                        "ask",
+                        f"the answer to {request} came as mail, which instance {elsewhere} has, "
+                        "because nobody seemed to wait for it any more; leave it to that one",
+                    )
+                return outcome
+            told = isinstance(outcome, Ended)
+        except Unavailable as error:
+            back = f"to come back to this ask: ask_wait({request!r})"
+            raise Unavailable("ask", f"{error.detail}; {back}") from error
+        finally:
+            if not said:
+                await self._leave(request, call, told)
+        if isinstance(outcome, Ended):
+            raise outcome.error
+        return None
+
+    async def _await_outcome(
+        self, first: Call[Outcome], request: str, call: str, probe: Probe | None, left: float | None
+    ) -> tuple[Outcome, bool]:
+        """What the ask came to, or `Pending` when so many seconds have passed; whether it waited.
+
+        While the server is away it waits, with back-off, at most until the ceiling.
+        """
+        ends = math.inf if left is None else time.monotonic() + left
+        signal = AsyncSignal()
+        with self.broker.hear(self.bell, f"ask:{request}", signal):
+            outcome, waited = await self._run(first), False
+            ceiling, pause = math.inf, 0.0
+            while isinstance(outcome, Pending):
+                now, waited = time.monotonic(), True
+                if not pause:
+                    ceiling = now + outcome.ceiling
+                if now >= ends:
+                    break
+                rest = pause or min(outcome.next + _LATER, SLOW_POLL)
+                if probe is not None:  # so that what grew is noticed about when it did
+                    rest = min(rest, outcome.window / _SAMPLES)
+                await signal.wait(min(rest, ends - now))
+                signal.clear()
+                try:
+                    outcome = await self._run(asks.look(self.caller, request, call, probe))
+                    pause = 0.0
+                except Unavailable as error:
+                    if now > ceiling:
+                        raise
+                    if not pause:
+                        log.warning("%s waits for %s: %s", self, request, error.detail)
+                    pause = min(max(0.05, pause * 2), 5.0) * random.uniform(0.5, 1.5)
+            return outcome, waited
+
+    async def _leave(self, request: str, call: str, told: bool) -> None:
+        try:
+            await self._run(asks.leave(self.caller, request, call, told=told))
+        except BrokerError as error:
+            log.debug("%s left %s without saying so: %s", self, request, error.detail)
+
+    async def probe(self, totals: Mapping[str, int]) -> bool:
+        """Publishes what a probe of this agent's work has counted, by source; whether it grew.
+
+        Growth since a source's last total is activity; the first total, and one that shrank, are
+        where counting starts.
+        """
+        return await self._run(asks.probe(self.caller, totals))
+
+    async def cancel_request(self, message: Envelope | str) -> None:
+        """Gives an open request up: its asker may, and the parent. Its task runs again."""
+        await self._run(requests.cancel_request(self.caller, message))
+
+    async def _take(self, operation: str, mode: str, limit: int) -> Taken:
+        # A take whose answer did not come, because the line broke or the caller was cancelled, may
+        # have taken mail. The next one asks by the same id, and gets what it took.
+        turn = self._unanswered.pop() if self._unanswered else make_id("turn")
+        try:
+            taken = await self._run(inbox.take(self.caller, operation, mode, limit, turn))
+        except BaseException:
+            self._unanswered.append(turn)
+            raise
+        for item in taken.spoilt:  # tried as often as what a handler fails on, then a dead letter
+            log.warning("%s gives back what it cannot read: %s", self, item.error.detail)
+            error = printable(item.error.detail)
+            await self._run(inbox.nack(self.caller, [item], None, error))
+        return taken
+
+    async def next_turn(
+        self, timeout: timedelta | float | None = None, *, limit: int = TURN_LIMIT
+    ) -> AsyncTurn | None:
+        """Waits for something that wakes, and returns it with all quiet mail gathered.
+
+        None when `timeout` (a `timedelta` or seconds; None: without end) has passed.
+        """
+        seconds = check_timeout("next_turn", "timeout", timeout)
+        ends = None if seconds is None else time.monotonic() + seconds
+        signal = AsyncSignal()
+        with self.broker.hear(self.bell, "mail", signal):
+            while True:
+                signal.clear()
+                taken = await self._take("next_turn", "turn", limit)
+                if taken.mail:
+                    return AsyncTurn(self, taken)
+                left = SLOW_POLL if ends is None else ends - time.monotonic()
+                if left <= 0:
+                    return None
+                await signal.wait(min(left, SLOW_POLL))
+
+    async def turns(self, *, limit: int = TURN_LIMIT) -> AsyncIterator[AsyncTurn]:
+        """Turn after turn, until the agent or its herd is closed.
+
+        While the server is away it waits, with back-off, and goes on when it is back.
+        """
+        pause, told = 0.05, False
+        while True:
+            try:
+                turn = await self.next_turn(limit=limit)
+            except (AgentClosed, HerdClosed) as ended:
+                log.info("%s ends: %s", self, ended.detail)
+                return
+            except Unavailable as error:
+                if not told:
+                    log.warning("%s waits: %s", self, error.detail)
+                told = True
+                await AsyncSignal().wait(pause * random.uniform(0.5, 1.5))
+                pause = min(pause * 2, 5.0)
+                continue
+            pause, told = 0.05, False
+            if turn is not None:
+                yield turn
+
+    async def receive(self, *, limit: int = TURN_LIMIT) -> AsyncTurn:
+        """Takes whatever is there now, waking or quiet. Never waits; may be empty."""
+        return AsyncTurn(self, await self._take("receive", "receive", limit))
+
+    async def inbox(self, *, limit: int = TURN_LIMIT) -> Inbox:
+        """Shows unread mail without taking it; `.remaining` says how much more there is.
+
+        Showing starts the task of a task envelope, and adds no attempt however often it is done.
+        """
+        return await self._run(inbox.show(self.caller, limit))
+
+    async def ack(self, *messages: Envelope | str) -> int:
+        """Says that mail is handled: shown to this agent, or taken by this instance. How much."""
+        return (await self._run(inbox.ack(self.caller, messages))).settled
+
+    async def receipt(self, message: Envelope | str) -> Receipt:
+        """How far an envelope got, for its sender, its recipient and the parent."""
+        return await self._run(inbox.receipt(self.caller, message))
+
+    async def progress(self, text: str, fraction: float | None = None) -> None:
+        """Says how far the work is: activity, needing no open task. `fraction` is 0 to 1."""
+        await self._run(agents.progress(self.caller, text, fraction))
+
+    async def set_status(self, status: Status | str) -> None:
+        """Says whether the process works or idles. Moves no task."""
+        await self._run(agents.set_status(self.caller, status))
+
+    async def leave(self) -> None:
+        """Ends this instance: what it took and did not ack is handed back at once."""
+        self.broker.forget(self)
+        while not await self._run(agents.leave(self.caller)):
+            pass

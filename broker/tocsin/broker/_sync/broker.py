@@ -1,0 +1,237 @@
+# Generated from _async/broker.py by `make generate`; edit that file.
+
+"""The way in: a fleet on a server, its herds, and the instances of agents this process runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeVar
+
+from tocsin.broker import agents, herds, keys
+from tocsin.broker._sync.agent import Agent
+from tocsin.broker._sync.child import Child
+from tocsin.broker._sync.link import Link
+from tocsin.broker._sync.parent import Parent
+from tocsin.broker.caller import Caller, Fleet
+from tocsin.broker.clock import Clock, ManualClock, ScaledClock
+from tocsin.broker.connections import Server
+from tocsin.broker.errors import AgentClosed, BrokerError, InvalidInput, Unauthorized, UnknownHerd
+from tocsin.broker.ids import PARENT, hash_token, make_id, make_token
+from tocsin.broker.keeper import Bells, Leases, Settable
+from tocsin.broker.scripts import Call
+from tocsin.broker.settings import HerdSettings
+from tocsin.broker.settings_files import resolve
+from tocsin.broker.validation import check_count, check_id, check_name, check_token
+
+T = TypeVar("T")
+
+log = logging.getLogger("tocsin.broker")
+
+PARTITIONS = 16
+"""Partitions of a new fleet, unless told otherwise."""
+
+MOST_PARTITIONS = 1_024
+"""A scheduler looks at each partition in each of its rounds, so more would cost without end."""
+
+
+class Broker:
+    """A fleet, seen from one process. Use it as a context manager, or `close()` it.
+
+    Nothing is sent before the first call. Instances that this process started leave when it is
+    closed, handing back what they hold.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        fleet: str,
+        clock: Clock | None = None,
+        partitions: int | None = None,
+    ) -> None:
+        self.server = server
+        self.name = check_name("connect", "fleet", fleet)
+        """The name of the fleet."""
+        if clock is not None and not isinstance(clock, ManualClock | ScaledClock):
+            raise InvalidInput("connect", "clock must be a ManualClock, a ScaledClock or None")
+        self._clock = clock
+        self._wanted = (
+            None
+            if partitions is None
+            else check_count("connect", "partitions", partitions, MOST_PARTITIONS)
+        )
+        self._fleet: Fleet | None = None
+        self._link: Link | None = None
+        self._bells = Bells(server)
+        self._leases = Leases(server)
+        self._agents: set[Agent] = set()
+        self._pid = os.getpid()
+
+    @classmethod
+    def connect(
+        cls,
+        url: str = "redis://127.0.0.1:6379/0",
+        *,
+        fleet: str = "default",
+        clock: Clock | None = None,
+        partitions: int | None = None,
+    ) -> Self:
+        """A broker of the fleet on the server at `url`.
+
+        `clock`: a `ManualClock` for tests; a `ScaledClock` for a new fleet; None follows the
+        fleet. `partitions` is fixed when a fleet is first used (16 unless given); a broker that
+        asks for another number is refused.
+        """
+        if not isinstance(url, str):
+            raise InvalidInput("connect", f"url must be text, not {type(url).__name__}")
+        return cls(Server(url), fleet, clock, partitions)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def link(self) -> Link:
+        """The connection that calls run on."""
+        if os.getpid() != self._pid:
+            raise InvalidInput(
+                "connect", "this broker was made before a fork; make a new one in the child process"
+            )
+        if self._link is None:
+            self._link = Link(self.server)
+        return self._link
+
+    def fleet(self) -> Fleet:
+        """What the fleet agreed on at its first use."""
+        if self._fleet is None:
+            factor = self._clock.factor if isinstance(self._clock, ScaledClock) else None
+            call = herds.open_fleet(keys.fleet(self.name), self._wanted or PARTITIONS, factor)
+            record = self.link.run(call)
+            if self._wanted not in (None, record.partitions):
+                raise InvalidInput(
+                    "connect",
+                    f"fleet {self.name} has {record.partitions} partitions, fixed at its first "
+                    f"use; connect without a number, or with that one, not {self._wanted}",
+                )
+            if record.schema != herds.SCHEMA:
+                raise InvalidInput(
+                    "connect",
+                    f"fleet {self.name} has schema {record.schema} and this version of Tocsin "
+                    f"knows {herds.SCHEMA}; use the version that made it",
+                )
+            if factor is not None and record.factor != factor:
+                raise InvalidInput(
+                    "connect",
+                    f"fleet {self.name} does not run at {factor} times the server's time; a scaled "
+                    "clock is fixed at a fleet's first use, so take another fleet name",
+                )
+            clock: Clock | None = self._clock
+            if record.factor is not None and not isinstance(clock, ManualClock):
+                clock = ScaledClock(record.factor, record.base)
+            self._fleet = Fleet(self.name, record.partitions, clock)
+        return self._fleet
+
+    def run(self, call: Call[T]) -> T:
+        """The result of a call."""
+        return self.link.run(call)
+
+    def _caller(self, herd: object, agent: str, token: str, operation: str) -> Caller:
+        name = check_name(operation, "herd", herd)
+        return Caller(self.fleet(), name, agent, hash_token(token), make_id("inst"))
+
+    def open_herd(
+        self,
+        herd: str,
+        *,
+        settings: HerdSettings | None = None,
+        under: str | None = None,
+        token: str | None = None,
+    ) -> Parent:
+        """Opens a new herd, or with its token reopens one; starts an instance of its parent.
+
+        Fields of `settings` that are not given take the layers (default, user file, project file,
+        environment) of this process. Reopening changes only the given ones. `.token` of the result
+        proves the parent to other processes; it is not stored.
+        """
+        if under is not None:
+            raise InvalidInput("open_herd", "under: a herd under another herd is not supported yet")
+        given = settings if settings is not None else HerdSettings()
+        resolved = resolve(given)
+        secret = make_token() if token is None else check_token("open_herd", token)
+        caller = self._caller(herd, PARENT, secret, "open_herd")
+        call = herds.open_herd(caller, resolved, given, reopening=token is not None)
+        record = self.run(call)
+        parent = Parent(self, caller, secret)
+        self._start(parent, record.settings)
+        return parent
+
+    def join(
+        self, herd: str, agent: str, token: str, *, instance: str | None = None
+    ) -> Parent | Child:
+        """Starts an instance of an agent in this process; its lease is renewed from here on.
+
+        With an `instance` id the call is stateless instead: that instance's lease is taken up once
+        and runs out by itself, as suits a command that ends before it does.
+        """
+        name = check_name("join", "agent", agent)
+        secret = check_token("join", token)
+        caller = self._caller(herd, name, secret, "join")
+        if instance is not None:
+            caller = replace(caller, instance=check_id("join", "instance", instance, "inst"))
+        joined = self.run(agents.join(caller))
+        caller = replace(caller, generation=joined.generation)
+        kind = Parent if caller.is_parent else Child
+        started = kind(self, caller, secret)
+        if instance is None:
+            self._start(started, joined.herd.settings)
+        return started
+
+    def _start(self, agent: Agent, settings: HerdSettings) -> None:
+        self._agents.add(agent)
+        if not isinstance(agent.caller.fleet.clock, ManualClock):
+            self._leases.hold(agent.caller, settings.lease.total_seconds())
+
+    def forget(self, agent: Agent) -> None:
+        """Stops renewing an instance's lease."""
+        self._agents.discard(agent)
+        self._leases.drop(agent.caller)
+
+    def hear(self, channel: str, topic: str, waiter: Settable) -> AbstractContextManager[None]:
+        """While inside, what rings on the channel for this topic sets the waiter."""
+        return self._bells.hear(channel, topic, waiter)
+
+    def herds(self) -> list[tuple[str, str, int]]:
+        """The fleet's herds, for its operator: name, state, how many tasks each keeps."""
+        fleet = self.fleet()
+        partitions = [keys.partition(fleet.name, number) for number in range(fleet.partitions)]
+        found: list[tuple[str, str, int]] = []
+        for page in self.link.run_many([herds.list_herds(fleet, key) for key in partitions]):
+            if isinstance(page, BrokerError):
+                raise page
+            found += page
+        return sorted(found)
+
+    def close(self) -> None:
+        """Ends this process's instances, handing back what they hold, and the connections."""
+        for agent in list(self._agents):
+            try:
+                agent.leave()
+            except (UnknownHerd, AgentClosed, Unauthorized):
+                log.debug("%s had ended already", agent)
+            except BrokerError as error:
+                log.info("%s could not leave, its lease runs out instead: %s", agent, error.detail)
+        self._bells.close()
+        self._leases.close()
+        if self._link is not None:
+            self._link.close()
+            self._link = None

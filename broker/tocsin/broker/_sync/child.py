@@ -1,0 +1,47 @@
+# Generated from _async/child.py by `make generate`; edit that file.
+
+"""What a child can do besides."""
+
+from __future__ import annotations
+
+from tocsin.broker import tasks
+from tocsin.broker._sync.agent import Agent
+from tocsin.broker.envelopes import Outcome, Settlement, Task
+
+
+class Child(Agent):
+    """One instance of a child agent."""
+
+    def done(
+        self,
+        task: str,
+        outcome: Outcome | str = Outcome.COMPLETED,
+        *,
+        summary: str | None = None,
+        error: str | None = None,
+        override_reason: str | None = None,
+    ) -> Settlement:
+        """Settles this agent's own task: `completed`, `blocked` or `failed`.
+
+        Returns how the task is settled: by this call or, if it was before, as it was then (other
+        content is kept in the journal). A waiting task cannot be completed (`pending_requests`)
+        without an `override_reason`, which is kept and cancels its questions.
+        """
+        return self._run(
+            tasks.done(
+                self.caller,
+                task,
+                outcome,
+                summary=summary,
+                error=error,
+                override_reason=override_reason,
+            )
+        )
+
+    def tasks(self) -> list[Task]:
+        """This agent's own tasks, newest first."""
+        return self._run(tasks.listing(self.caller, None, tasks.MOST_NAMED))
+
+    def task(self, task: str) -> Task:
+        """One of this agent's own tasks."""
+        return (self._run(tasks.named(self.caller, [task])))[0]

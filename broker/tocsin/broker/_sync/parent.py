@@ -1,0 +1,167 @@
+# Generated from _async/parent.py by `make generate`; edit that file.
+
+"""What a parent can do besides."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+
+from tocsin.broker import agents, herds, requests, tasks
+from tocsin.broker._sync.agent import Agent
+from tocsin.broker.envelopes import (
+    AgentInfo,
+    Envelope,
+    JournalEntry,
+    ReturnWhen,
+    Seat,
+    Sent,
+    Settlement,
+    Task,
+    Wake,
+)
+from tocsin.broker.herds import HerdRecord
+from tocsin.broker.ids import make_token
+from tocsin.broker.keeper import SLOW_POLL
+from tocsin.broker.settings import HerdSettings
+from tocsin.broker.signals import Signal
+from tocsin.broker.states import TaskState
+from tocsin.broker.validation import check_choice, check_timeout
+
+
+class Parent(Agent):
+    """One instance of the agent that owns a herd."""
+
+    def register(
+        self,
+        agent: str,
+        *,
+        role: str | None = None,
+        label: str | None = None,
+        exist_ok: bool = False,
+    ) -> Seat:
+        """Registers a child and returns its token, which is not stored and not shown again.
+
+        A closed name starts a new generation. With `exist_ok` an open one is left as it is, and
+        `.token` is None.
+        """
+        token = make_token()
+        return self._run(agents.register(self.caller, agent, token, role, label, exist_ok))
+
+    def rotate(self, agent: str) -> Seat:
+        """Gives an agent (or the parent itself) a new token; the old one stops at once."""
+        return self._run(agents.rotate(self.caller, agent, make_token()))
+
+    def close(self, agent: str, *, reason: str | None = None) -> None:
+        """Closes a child: its tasks are cancelled, who waits on it is told, its mail is dead."""
+        while not self._run(agents.close(self.caller, agent, reason)):
+            pass
+
+    def close_herd(self) -> None:
+        """Closes every agent, then the herd. Its records stay readable for `herd_retention`."""
+        while not self._run(herds.close_herd(self.caller)):
+            pass
+
+    def herd_record(self) -> HerdRecord:
+        """The herd's state and settings, each with the layer it came from."""
+        return self._run(herds.read_herd(self.caller))
+
+    def set_settings(self, settings: HerdSettings, *, source: str = "argument") -> HerdRecord:
+        """Changes the given settings, live: waits that are open already follow at once."""
+        return self._run(herds.set_settings(self.caller, settings, source))
+
+    def delegate(
+        self,
+        agent: str,
+        description: str,
+        *,
+        deadline: timedelta | datetime | None = None,
+        watch: bool = False,
+        queue: bool = False,
+        continues: str | None = None,
+        key: str | None = None,
+    ) -> Task:
+        """Gives a child a task, which ends by its `done`, a cancel, a failure or its deadline.
+
+        `deadline`: from now, or an aware moment; default the herd's `task_deadline`. `watch`: its
+        settlement wakes this parent. `queue`: if the child holds its tasks already (`agent_busy`),
+        wait for a slot. `continues`: an ended task whose description, open question and late
+        answer this one carries. The same `key` delegates once.
+        """
+        return self._run(
+            tasks.delegate(
+                self.caller,
+                agent,
+                description,
+                deadline=deadline,
+                watch=watch,
+                queue=queue,
+                continues=continues,
+                key=key,
+            )
+        )
+
+    def watch(self, *task_ids: str, wake: Wake | str = Wake.EACH) -> list[Settlement]:
+        """Returns those already settled, in the order given; the settlement of the others wakes.
+
+        `each` of them, or `all`: only the last.
+        """
+        return self._run(tasks.watch(self.caller, task_ids, wake))
+
+    def wait(
+        self,
+        *task_ids: str,
+        timeout: timedelta | float | None = None,
+        return_when: ReturnWhen | str = ReturnWhen.ALL,
+    ) -> list[Settlement]:
+        """Blocks until all of the tasks, or the first, have settled; their settlements in order.
+
+        At `timeout` (a `timedelta` or seconds; None: without end) it returns those that have
+        settled by then, and touches nothing. Any of the parent's processes may wait.
+        """
+        seconds = check_timeout("wait", "timeout", timeout)
+        enough = check_choice("wait", "return_when", return_when, ReturnWhen)
+        ends = None if seconds is None else time.monotonic() + seconds
+        signal = Signal()
+        with self.broker.hear(self.bell, "settled", signal):
+            while True:
+                signal.clear()
+                found = self._run(tasks.named(self.caller, task_ids, "wait"))
+                settled = [task.settlement for task in found if task.settlement is not None]
+                if len(settled) == len(found) or (settled and enough is ReturnWhen.FIRST):
+                    return settled
+                left = SLOW_POLL if ends is None else ends - time.monotonic()
+                if left <= 0:
+                    return settled
+                signal.wait(min(left, SLOW_POLL))
+
+    def cancel(self, task: str, *, reason: str | None = None) -> Settlement:
+        """Cancels a task, and tells its child with a steer notice. A settled one stays as it is."""
+        return self._run(tasks.cancel(self.caller, task, reason))
+
+    def remind(self, message: Envelope | str) -> Sent:
+        """Wakes the recipient of an open request with a message that quotes the question."""
+        return self._run(requests.remind(self.caller, message))
+
+    def reroute(self, message: Envelope | str, agent: str) -> None:
+        """Sends an open request to another agent: same request, episode and deadline.
+
+        What the first recipient holds of it is taken back; the first answer from either counts.
+        """
+        self._run(requests.reroute(self.caller, message, agent))
+
+    def roster(self) -> list[AgentInfo]:
+        """Every agent of the herd, with presence, open tasks, and who waits on whom."""
+        return self._run(herds.roster(self.caller))
+
+    def task(self, task: str) -> Task:
+        """One task, as it stands."""
+        return (self._run(tasks.named(self.caller, [task])))[0]
+
+    def tasks(self, state: TaskState | str | None = None, *, limit: int = 1000) -> list[Task]:
+        """The newest tasks, of one state or of all."""
+        return self._run(tasks.listing(self.caller, state, limit))
+
+    def journal(self, *, after: str | None = None, limit: int = 100) -> list[JournalEntry]:
+        """The newest lines of the herd's history, or those after entry `after`; oldest first."""
+        return self._run(herds.journal(self.caller, after, limit))

@@ -1,0 +1,115 @@
+"""Agents and their instances: register, join, renew, leave, close. Operation -> `Call`; no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tocsin.broker.caller import Caller, word
+from tocsin.broker.envelopes import Seat, Status
+from tocsin.broker.errors import InvalidInput
+from tocsin.broker.herds import SWEEP, HerdRecord, read_record
+from tocsin.broker.ids import PARENT, hash_token
+from tocsin.broker.scripts import Call
+from tocsin.broker.validation import (
+    check_choice,
+    check_flag,
+    check_fraction,
+    check_line,
+    check_name,
+    check_text,
+)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What an instance learns when it starts."""
+
+    generation: int
+    herd: HerdRecord
+
+
+def register(
+    caller: Caller, agent: object, token: str, role: object, label: object, exist_ok: object
+) -> Call[Seat]:
+    """Registers a child under this token."""
+    name = check_name("register", "agent", agent)
+    if name == PARENT:
+        raise InvalidInput("register", "agent 'parent' is the herd's own; take another name")
+
+    def read(answer: list[Any]) -> Seat:
+        made = token if word(answer) == "registered" else None
+        return Seat(herd=caller.herd, agent=name, generation=int(answer[1]), token=made)
+
+    return caller.call(
+        "agent_register",
+        "register",
+        read,
+        child=name,
+        child_token=hash_token(token),
+        role=check_line("register", "role", role),
+        label=check_line("register", "label", label, 1024),
+        exist_ok=check_flag("register", "exist_ok", exist_ok),
+    )
+
+
+def rotate(caller: Caller, agent: object, token: str) -> Call[Seat]:
+    """Gives an agent this token instead of the one it had."""
+    name = check_name("rotate", "agent", agent)
+    return caller.call(
+        "agent_rotate",
+        "rotate",
+        lambda answer: Seat(herd=caller.herd, agent=name, generation=int(answer[1]), token=token),
+        target=name,
+        new_token=hash_token(token),
+    )
+
+
+def close(caller: Caller, agent: object, reason: object) -> Call[bool]:
+    """One pass of closing a child; True once it is closed."""
+    return caller.call(
+        "agent_close",
+        "close",
+        lambda answer: word(answer) == "closed",
+        target=check_name("close", "agent", agent),
+        reason=check_text("close", "reason", "" if reason is None else reason, empty=True),
+        limit=SWEEP,
+    )
+
+
+def join(caller: Caller) -> Call[Joined]:
+    """Starts the caller's instance."""
+
+    def read(answer: list[Any]) -> Joined:
+        return Joined(int(answer[1]), read_record(caller.herd, answer[2]))
+
+    return caller.call("instance_join", "join", read)
+
+
+def renew(caller: Caller) -> Call[float]:
+    """Renews the caller's lease; how long one is by now, in seconds."""
+    return caller.call("instance_renew", "renew", lambda answer: int(answer[1]) / 1000)
+
+
+def leave(caller: Caller, *, died: bool = False) -> Call[bool]:
+    """Ends the caller's instance and hands back what it holds; True once nothing is left."""
+    return caller.call(
+        "instance_leave", "leave", lambda answer: word(answer) == "left", died=int(died)
+    )
+
+
+def set_status(caller: Caller, status: object) -> Call[None]:
+    """Says what the agent's process does."""
+    value = check_choice("set_status", "status", status, Status)
+    return caller.call("agent_status", "set_status", lambda _: None, status=value)
+
+
+def progress(caller: Caller, text: object, fraction: object) -> Call[None]:
+    """Says how far the agent is."""
+    return caller.call(
+        "agent_progress",
+        "progress",
+        lambda _: None,
+        text=check_text("progress", "text", text),
+        fraction=check_fraction("progress", "fraction", fraction),
+    )

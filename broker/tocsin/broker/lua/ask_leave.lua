@@ -1,0 +1,26 @@
+-- A waiting call ends without an answer; `told` 1: it knows how the ask ended. The request stays
+-- answerable. What was held for this call alone becomes mail, also an answer that it confirmed but,
+-- cut off in that moment, never had.
+-- keys: partition
+-- args: clock herd agent token instance request call told
+-- answers: left
+-- moves: none
+-- memory: allow-oom
+-- include: seat timer mail requests asks
+
+seat.prove(true)
+local m = asks.own(args.request)
+local call = args.instance .. ':' .. args.call
+redis.call('ZREM', key.attending(args.request), call)
+if me.state ~= 'open' then return { 'left' } end
+if args.told == '1' then
+  redis.call('HDEL', key.message(args.request), 'untold')
+  mail.withdraw(requests.notice(args.request, m), 'its asker knows')
+end
+if m.reply and redis.call('HGET', key.message(m.reply), 'confirmed') == call then
+  redis.call('HSET', key.message(m.reply), 'state', 'held', 'by', '', 'body', m.answer, 'data', m.answer_data)
+  redis.call('HDEL', key.message(m.reply), 'confirmed', 'handled_at')
+  timer.clear('9:forget:m:' .. m.reply)
+end
+asks.attendance(args.request)
+return { 'left' }

@@ -1,0 +1,43 @@
+-- Opens a herd, or reopens it with its token, and starts an instance of its parent.
+-- keys: partition
+-- args: clock herd agent token instance reopening settings given sources
+-- answers: opened <herd record> | reopened <herd record>
+-- moves: none
+-- include: seat timer lease reminders
+
+local known = read(key.herd())
+if known.state then
+  local parent = redis.call('HGET', key.agent('parent'), 'token')
+  if parent ~= args.token then
+    if args.reopening == '1' then seat.prove() end
+    refuse('herd_exists', "herd '", args.herd, "' is ", known.state, '; ', known.state == 'open' and
+      'open it with its token, or take another name' or
+      'its name is free again when its records end, so take another one')
+  end
+  seat.prove()
+elseif args.reopening == '1' then
+  seat.load()
+end
+
+local function store(fields)
+  for field, value in pairs(cjson.decode(fields)) do redis.call('HSET', key.herd(), field, value) end
+end
+if not known.state then
+  store(args.settings)
+  redis.call('HSET', key.herd(), 'state', 'open', 'opened_at', now, 'sources', args.sources)
+  redis.call('ZADD', key.herds(), now, args.herd)
+  redis.call('ZADD', key.agents(), now, 'parent')
+  redis.call('HSET', key.agent('parent'), 'state', 'open', 'generation', 1, 'token', args.token,
+    'role', 'parent', 'label', '', 'registered_at', now)
+  seat.load()
+  journal('opened', {})
+else
+  store(args.given)
+  local sources = cjson.decode(herd.sources)
+  for field in pairs(cjson.decode(args.given)) do sources[field] = 'argument' end
+  redis.call('HSET', key.herd(), 'sources', cjson.encode(sources))
+  seat.load()
+end
+lease.touch()
+reminders.arm()
+return { known.state and 'reopened' or 'opened', redis.call('HGETALL', key.herd()) }

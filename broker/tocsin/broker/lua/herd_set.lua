@@ -1,0 +1,19 @@
+-- Changes settings of an open herd; waits that are open already follow at once.
+-- keys: partition
+-- args: clock herd agent token instance given source
+-- answers: set <herd record>
+-- moves: none
+-- include: seat timer lease mail tasks reminders
+
+seat.prove_parent()
+local sources = cjson.decode(herd.sources)
+for field, value in pairs(cjson.decode(args.given)) do
+  redis.call('HSET', key.herd(), field, value)
+  sources[field] = args.source
+end
+redis.call('HSET', key.herd(), 'sources', cjson.encode(sources))
+journal('settings', { given = args.given })
+seat.load()
+reminders.arm()
+for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do tasks.fill_slots(agent) end
+return { 'set', redis.call('HGETALL', key.herd()) }

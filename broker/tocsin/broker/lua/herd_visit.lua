@@ -1,0 +1,65 @@
+-- Fires what is due in one herd, in due order, up to a limit; then the herd goes behind all that
+-- were due before. A record that cannot be served is set aside and reported, and stops nothing.
+-- keys: partition
+-- args: clock herd limit
+-- answers: visited <duty, count, ...>
+-- moves: expired unanswered cancelled broke released
+-- include: timer lease mail tasks requests reminders sweep forget asks
+
+local duties = {
+  close = function(id)
+    if id == 'herd' then sweep.herd(100) else sweep.agent(id, 100) end
+    return 'closings', 1
+  end,
+  deadline = function(id)
+    tasks.settle(id, 'timed_out', { error = 'its deadline passed', tell = true })
+    return 'task_deadlines', 1
+  end,
+  reply = function(id)
+    requests.expire(id)
+    return 'reply_deadlines', 1
+  end,
+  ceiling = function(id) return 'ceilings', asks.ceiling(id) end,
+  window = function(id) return 'windows', asks.window(id) end,
+  attend = function(id) return 'attendances', asks.attendance(id) end,
+  stale = function() return 'reminders', reminders.fire(tonumber(args.limit)) end,
+  deliver = function(id)
+    local m = read(key.message(id))
+    if m.state ~= 'delayed' then return 'deliveries', 0 end
+    redis.call('ZREM', key.delayed(m.to), id)
+    mail.add(id, m.to, m.delivery, m.wakes == '1')
+    return 'deliveries', 1
+  end,
+  lease = function(id)
+    lease.look(id)
+    return 'leases', 1
+  end,
+  away = function(id) return 'absences', lease.away(id) end,
+  forget = function(id) return 'retention', forget.pass(id) end,
+}
+
+herd = pick(key.herd(), herd_fields)
+timer.visit()
+if not herd.state then   -- nothing is left of it
+  redis.call('DEL', key.due())
+  return { 'visited' }
+end
+local counts = {}
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', key.due(), '-inf', now, 'LIMIT', 0, args.limit)) do
+  if redis.call('ZREM', key.due(), member) == 1 then   -- not cleared by one that fired before it
+    local kind, id = string.match(member, '^%d:(%a+):?(.*)$')
+    local ok, duty, count = pcall(duties[kind] or error, id)
+    if not ok then
+      local why = type(duty) == 'table' and (duty.err or cjson.encode(duty)) or tostring(duty)
+      journal('set_aside', { timer = member, error = why })
+      duty, count = 'set_aside', 1
+    end
+    if count > 0 then counts[duty] = (counts[duty] or 0) + count end
+  end
+end
+local answer = { 'visited' }
+for duty, count in pairs(counts) do
+  answer[#answer + 1] = duty
+  answer[#answer + 1] = count
+end
+return answer

@@ -1,0 +1,30 @@
+-- Shows unread mail without taking it: as often as wished, and nothing nearer to dead letters.
+-- keys: partition
+-- args: clock herd agent token instance limit
+-- answers: mail <how many more> <record> ...
+-- moves: taken
+-- memory: allow-oom
+-- include: seat timer lease mail tasks reminders reading
+
+seat.prove()
+lease.touch()
+local limit, batch, more = tonumber(args.limit), {}, 0
+for _, delivery in ipairs({ 'steer', 'follow_up' }) do
+  local stream = mail.stream(args.agent, delivery)
+  for _, entry in ipairs(redis.call('XRANGE', stream, '-', '+')) do
+    local kind, value = entry[2][1], entry[2][2]
+    local id = kind == 'm' and value or kind == 'r' and reminders.id(value, entry[2][4])
+    local held = id and redis.call('HMGET', key.message(id), 'state', 'by') or {}
+    local elsewhere = held[1] == 'taken' and held[2] ~= args.instance
+    if not elsewhere and #batch >= limit then
+      more = more + 1
+    elseif not elsewhere then
+      local m = reading.open(delivery, entry[1], entry[2], held[1] == 'taken' and 'taken' or 'shown')
+      if m then batch[#batch + 1] = m end
+    end
+  end
+end
+reading.sort(batch)
+local answer = { 'mail', more }
+for _, m in ipairs(batch) do answer[#answer + 1] = reading.mark(m) end
+return answer

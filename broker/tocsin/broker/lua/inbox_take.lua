@@ -1,0 +1,60 @@
+-- Takes unread mail for one instance. In mode `turn`, nothing unless something wakes; then that,
+-- with the quiet mail around it. A repeat of the same `turn`, its answer lost, gets the same mail.
+-- keys: partition
+-- args: clock herd agent token instance mode limit turn
+-- answers: mail <1 if more that wakes is unread> <record> ... | empty
+-- moves: taken broke released
+-- memory: allow-oom
+-- include: seat timer lease mail tasks requests reminders reading asks
+
+seat.prove()
+lease.touch()
+lease.look(args.agent)
+local turns, again = 'turns:' .. args.instance, {}
+local recent = redis.call('HGET', key.agent(args.agent), turns) or ''
+if string.find(recent, args.turn, 1, true) then again = reading.again(args.turn, tonumber(args.limit)) end
+if #again > 0 then return reading.answer(again, args.turn) end
+
+local turn = args.mode == 'turn'
+if turn and redis.call('ZCARD', key.waking(args.agent)) == 0 then return { 'empty' } end
+
+local function unread(stream, count)
+  if redis.call('XLEN', stream) == 0 then return {} end
+  local got = redis.pcall('XREADGROUP', 'GROUP', 'agent', args.instance, 'COUNT', count,
+    'STREAMS', stream, '>')
+  if got and got.err then   -- nothing was ever taken from it
+    redis.call('XGROUP', 'CREATE', stream, 'agent', '0')
+    got = redis.call('XREADGROUP', 'GROUP', 'agent', args.instance, 'COUNT', count,
+      'STREAMS', stream, '>')
+  end
+  return got and got[1] and got[1][2] or {}
+end
+
+local batch, woken = {}, not turn
+for _, delivery in ipairs({ 'steer', 'follow_up' }) do
+  local stream, left = mail.stream(args.agent, delivery), tonumber(args.limit) - #batch
+  if left <= 0 and woken then break end
+  left = math.max(left, 1)
+  repeat
+    local entries = unread(stream, left)
+    for _, entry in ipairs(entries) do
+      local m = reading.open(delivery, entry[1], entry[2], 'taken')
+      if m then
+        batch[#batch + 1] = m
+        woken = woken or m.wakes == '1'
+      end
+    end
+  until woken or #entries < left
+end
+-- Everything was read and nothing woke: the entries of what is said to were deleted by somebody.
+if not woken then
+  for _, id in ipairs(redis.call('ZRANGE', key.waking(args.agent), 0, 99)) do
+    mail.bury(id, read(key.message(id)), 'its stream entry was deleted')
+  end
+end
+if #batch == 0 then return { 'empty' } end
+redis.call('HSET', key.agent(args.agent), turns, string.sub(recent .. ' ' .. args.turn, -150))
+local answer, taken = reading.answer(batch, args.turn), {}
+for i, m in ipairs(batch) do taken[i] = m.id end
+journal('taken', { agent = args.agent, instance = args.instance, messages = taken })
+return answer

@@ -1,0 +1,220 @@
+-- Asks: requests whose asker stays on the line. In the request's record: `ask` 1, `window` (ms of
+-- silence it bears), `ceiling_at`, `extensions`, `round` (from 2 on, when it is opened again), and of
+-- a probe on the asker's side `probing`, `totals` (JSON: source -> last total), `probe_active_at`. A
+-- request that ends `no_reply` or `ceiling_active` stays answerable.
+--
+-- Waiting calls are members `<instance>:<call>` of `attending`, each with the time until which its
+-- last look counts. The ask is attended while a call is there whose instance is not gone. What it
+-- came to (an answer, `held` in the reply's record, or its end, `untold` in the request's) then
+-- waits until a call says that it has it. When nobody attends any more, or no call has looked for a
+-- grace, it becomes ordinary mail, and whoever still says so takes that mail back.
+
+local LOOK = 30000   -- ms; a waiting call looks every 10 s or more often
+
+function asks.attend(id, call)
+  redis.call('ZADD', key.attending(id), manual and FOREVER or wall + LOOK, args.instance .. ':' .. call)
+end
+
+-- Until when its last look counts, by the server's clock; nil if nobody attends it.
+function asks.attended(id, asker)
+  local calls = redis.call('ZREVRANGE', key.attending(id), 0, 99, 'WITHSCORES')
+  for i = 1, #calls, 2 do
+    if redis.call('ZSCORE', key.instances(asker), string.match(calls[i], '^(.*):')) then
+      return tonumber(calls[i + 1])
+    end
+  end
+end
+
+-- The record of an ask of the caller's own, or a refusal that says what it is instead.
+function asks.own(id)
+  local m = read(key.message(id))
+  if not m.kind then
+    refuse('unknown_message', 'there is no message ', id, " in herd '", args.herd, "'; its record may have ended")
+  end
+  if m.ask ~= '1' then
+    refuse('wrong_state', 'message ', id, ' is not an ask; the answer to a question comes as mail')
+  end
+  if m.sender ~= args.agent or m.sender_generation ~= me.generation then
+    refuse('forbidden', 'ask ', id, " was made by agent '", m.sender, "', not by you")
+  end
+  return m
+end
+
+-- When the target, or what the asker's probe watches, was last at work since the ask began.
+local function active(m)
+  local target = tonumber(redis.call('HGET', key.agent(m.to), 'active_at')) or 0
+  return math.max(tonumber(m.opened_at), target, tonumber(m.probe_active_at) or 0)
+end
+
+-- Notes the totals of a probe: growth of a source since its last total is a sign of work, a new
+-- or a shrunken source is where counting starts again. Returns the totals, and whether any grew.
+-- They are kept as text, because cjson writes no more than 14 digits of a number.
+function asks.growth(known, totals)
+  local last, grew = known and known ~= '' and cjson.decode(known) or {}, false
+  for source, total in pairs(cjson.decode(totals)) do
+    if last[source] and total > tonumber(last[source]) then grew = true end
+    last[source] = string.format('%.0f', total)
+  end
+  return cjson.encode(last), grew
+end
+
+function asks.arm(id, window, ceiling)
+  timer.set('4:window:' .. id, window)
+  timer.set('3:ceiling:' .. id, ceiling)
+end
+
+-- Why nothing came: the first of these that is true.
+local function silence(m)
+  if not lease.live(m.to) then return 'away' end
+  if m.state == 'accepted' or m.state == 'delayed' then return 'unread' end
+  local waits = redis.call('ZRANGE', key.asking(m.to), 0, 0)[1]
+  if waits then return 'waiting_on ' .. (redis.call('HGET', key.message(waits), 'to') or '?') end
+  return 'read_but_silent'
+end
+
+local function give_up(id, m, how, limit)
+  m.silence, m.limit = how == 'no_reply' and silence(m) or '', limit
+  redis.call('HSET', key.message(id), 'silence', m.silence, 'limit', limit)
+  requests.close(id, m, how, limit)
+end
+
+-- The window: silence for as long as it allows ends the ask; a sign of work since moves it on. Where
+-- it would end at the ceiling or later, the ceiling ends it, however late either is looked at.
+-- An asker that probes fires its own; the scheduler then comes a grace later.
+function asks.window(id, by_asker)
+  local m = read(key.message(id))
+  if m.request ~= 'open' or m.ask ~= '1' then return 0 end
+  local began = active(m)
+  local ends = began + tonumber(m.window)
+  local due = ends
+  if not by_asker and ends <= now and m.probing == '1' and asks.attended(id, m.sender) then
+    due = ends + tonumber(herd.grace) * factor
+  end
+  if due > now or ends >= tonumber(m.ceiling_at) then
+    if began > tonumber(m.extended_from or m.opened_at) then
+      redis.call('HINCRBY', key.message(id), 'extensions', 1)
+      redis.call('HSET', key.message(id), 'extended_from', began)
+    end
+    timer.set('4:window:' .. id, due)
+    return 0
+  end
+  give_up(id, m, 'no_reply', 'window')
+  return 1
+end
+
+-- The ceiling never moves: what tells its two endings apart is whether the target was at work
+-- within the last window before it.
+function asks.ceiling(id)
+  local m = read(key.message(id))
+  if m.request ~= 'open' or m.ask ~= '1' then return 0 end
+  local last = active(m)
+  local busy = last > tonumber(m.opened_at) and last + tonumber(m.window) >= tonumber(m.ceiling_at)
+  give_up(id, m, busy and 'ceiling_active' or 'no_reply', 'ceiling')
+  return 1
+end
+
+-- Fires what is overdue, in the order in which it was due.
+function asks.overdue(id, ceiling)
+  if now >= (tonumber(redis.call('ZSCORE', key.due(), '4:window:' .. id)) or now) then
+    asks.window(id, true)
+  end
+  if now >= ceiling then asks.ceiling(id) end
+end
+
+-- Keeps what an ask came to for whoever attends it, until their last look has not counted for a
+-- grace; at least a grace from now, in which a machine that slept can look again.
+local function hold(id, asker, ends)
+  redis.call('ZADD', key.answers(asker), now, id)
+  if ends < FOREVER then
+    timer.set('7:attend:' .. id, timer.on_wall(math.max(ends, wall) + tonumber(herd.grace)))
+  end
+end
+
+-- Holds an answer for whoever waits, or sends it as mail when nobody does.
+function asks.answered(id, asker, reply, wakes)
+  local ends = asks.attended(id, asker)
+  mail.ring(asker, 'ask:' .. id)
+  if not ends then return mail.add(reply, asker, 'follow_up', wakes) end
+  redis.call('HSET', key.message(reply), 'state', 'held', 'seq', redis.call('HINCRBY', key.herd(), 'seq', 1))
+  hold(id, asker, ends)
+end
+
+-- An end without an answer. Whoever waits learns it from a look; `tell` is for mail, if none comes.
+-- False if nobody waits.
+function asks.ended(id, m, tell)
+  mail.ring(m.sender, 'ask:' .. id)
+  local ends = asks.attended(id, m.sender)
+  if not ends then return false end
+  if tell then
+    redis.call('HSET', key.message(id), 'untold', tell)
+    hold(id, m.sender, ends)
+  end
+  return true
+end
+
+-- Looks whether what an ask came to is still waited for; if not, it becomes mail.
+function asks.attendance(id)
+  local m = read(key.message(id))
+  local reply = m.reply and pick(key.message(m.reply), { 'state', 'wakes' }) or {}
+  local ends = asks.attended(id, m.sender)
+  if (reply.state == 'held' or m.untold) and ends and ends + tonumber(herd.grace) > wall then
+    hold(id, m.sender, ends)
+    return 0
+  end
+  timer.clear('7:attend:' .. id)
+  if m.sender then redis.call('ZREM', key.answers(m.sender), id) end
+  if m.untold then redis.call('HDEL', key.message(id), 'untold') end
+  if reply.state == 'held' then
+    mail.add(m.reply, m.sender, 'follow_up', reply.wakes == '1')
+  elseif m.untold then
+    requests.tell(id, m, m.request, m.untold)
+  else
+    return 0
+  end
+  return 1
+end
+
+-- The circle of attended asks that one more, from `asker` to `target`, would close: its agents in
+-- order, or nil. Looks at up to 5,000 asks.
+function asks.circle(asker, target)
+  local from, queue, left = { [target] = asker }, { target }, 5000
+  while #queue > 0 and left > 0 do
+    local agent = table.remove(queue, 1)
+    for _, id in ipairs(redis.call('ZRANGE', key.asking(agent), 0, left - 1)) do
+      left = left - 1
+      local m = redis.call('HMGET', key.message(id), 'ask', 'to')
+      if m[1] == '1' and not from[m[2]] and (asks.attended(id, agent) or 0) > wall then
+        from[m[2]] = agent
+        queue[#queue + 1] = m[2]
+        if m[2] == asker then
+          local path, step = { asker }, asker
+          repeat
+            step = from[step]
+            table.insert(path, 1, step)
+          until step == asker
+          return path
+        end
+      end
+    end
+  end
+end
+
+-- In so many real ms, rounded up.
+local function real(ms) return string.format('%.0f', math.max(0, math.ceil(ms / factor))) end
+
+-- What an ask has come to, for whoever waits; while it is open, the time until its next timer, how
+-- long its window is, and the time until its ceiling.
+function asks.answer(id, m)
+  if m.reply then
+    return { 'answered', m.reply, m.answered_by, m.answer, m.answer_data, m.answer_late,
+      m.opened_at, m.answered_at, m.extensions }
+  end
+  if m.request == 'open' then
+    local window = tonumber(redis.call('ZSCORE', key.due(), '4:window:' .. id)) or now
+    local ceiling = tonumber(m.ceiling_at)
+    return { 'pending', real(math.min(window, ceiling) - now), real(tonumber(m.window)), real(ceiling - now) }
+  end
+  local task = m.task ~= '' and redis.call('HGET', key.task(m.task), 'state') or ''
+  return { 'ended', m.request, m.silence or '', m.limit or '', m.to, task, m.task, m.window, m.opened_at,
+    m.ceiling_at }
+end

@@ -1,0 +1,103 @@
+-- What every script starts with: names for what the includes provide, the clock, records,
+-- refusals, the journal. A script's own body runs in `main` (see `finish`), checks before writes.
+
+local timer, seat, lease, mail, reading = {}, {}, {}, {}, {}
+local tasks, requests, reminders, asks = {}, {}, {}, {}
+local sweep, text, forget = {}, {}, {}
+
+-- An include is run when something of it is first used: most runs of a script use few, and making
+-- all functions of all includes anew each time would cost more than what the script does.
+local unused = {
+  __index = function(include, name)
+    setmetatable(include, nil)
+    include[1]()
+    return include[name]
+  end,
+}
+
+local FOREVER = 9000000000000000   -- the lease of an instance under a manual clock, in ms
+
+-- Hash -> table; fields that are not there are nil.
+local function read(name)
+  local flat, record = redis.call('HGETALL', name), {}
+  for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
+  return record
+end
+
+-- The given fields of a hash as a table; those that are not there are nil.
+local function pick(name, fields)
+  local values, record = redis.call('HMGET', name, unpack(fields)), {}
+  for i, field in ipairs(fields) do record[field] = values[i] or nil end
+  return record
+end
+
+-- Time, read once. `wall` is the server's own clock in ms, kept from ever going back by what the
+-- partition remembers; `now` is the fleet's: the same, a scaled one, or the number a test gave.
+local now, wall, moved, factor, clock_offset, manual
+do
+  local time = redis.call('TIME')
+  local known = redis.call('HMGET', partition, 'last', 'offset')
+  local last = tonumber(known[1]) or 0
+  clock_offset = tonumber(known[2]) or 0
+  wall = time[1] * 1000 + math.floor(time[2] / 1000) + clock_offset
+  moved = wall ~= last
+  if wall < last then
+    clock_offset = clock_offset + last - wall
+    wall = last
+  end
+  now, factor = wall, 1
+  local given = string.match(args.clock, '^manual:(%d+)$')
+  local base, speed = string.match(args.clock, '^scaled:(%d+):(.+)$')
+  if given then
+    now, manual = tonumber(given), true
+  elseif base then
+    factor = tonumber(speed)
+    now = math.floor(tonumber(base) + (wall - base) * factor)
+  end
+end
+
+-- Ends the script without a write. The sentence says what was refused, why, and what to do.
+local function refuse(code, ...)
+  error({ refused = { 'refused', code, table.concat({ ... }) } })
+end
+
+local herd = {}   -- of the herd's record what this script names as `herd.<field>`, once it is read
+local me = {}     -- of the calling agent's record what `seat.agent` reads
+
+-- One line of the herd's history. Texts are cut: it is for people to follow, not a store.
+local function journal(event, fields)
+  for name, value in pairs(fields) do
+    if type(value) == 'string' then fields[name] = string.sub(value, 1, 4000) end
+  end
+  fields.event, fields.at = event, now
+  redis.call('XADD', key.journal(), 'MAXLEN', '~', herd.journal_limit or 10000, '*',
+    'e', cjson.encode(fields))
+end
+
+-- 'task_x' -> 'x': ids that the broker makes are derived, so that a repeat makes the same one.
+local function bare(id) return string.match(id, '^%a+_(.+)$') end
+
+-- Writes the partition's clock and the herd's place among the timers; called last.
+local function commit()
+  if moved then redis.call('HSET', partition, 'last', wall, 'offset', clock_offset) end
+  if rawget(timer, 'commit') then timer.commit() end
+end
+
+-- Runs the script's body. A refusal is an answer; anything else that was raised stays an error.
+-- Attempts to act as somebody else are kept in the journal of the herd they were made in.
+local function finish(main)
+  local ok, answer = pcall(main)
+  if ok then
+    commit()
+    return answer
+  end
+  if type(answer) ~= 'table' or not answer.refused then
+    pcall(commit)   -- for what was written before it broke
+    error(answer)
+  end
+  local code = answer.refused[2]
+  if herd.state and (code == 'unauthorized' or code == 'forbidden') then
+    journal('refused', { agent = args.agent, code = code, detail = answer.refused[3] })
+  end
+  return answer.refused
+end

@@ -1,0 +1,51 @@
+-- The end of records: `m:<message>`, `t:<task>`, `a:<agent>` one at a time, `herd` in passes.
+
+local function forget_message(id) redis.call('DEL', key.message(id), key.attending(id)) end
+
+local function forget_record(what)
+  local kind, id = string.match(what, '^(%a):(.+)$')
+  if kind == 'm' then
+    local state = redis.call('HGET', key.message(id), 'state')
+    if state == 'handled' or state == 'withdrawn' or herd.state == 'closed' then
+      forget_message(id)
+    end
+  elseif kind == 't' then
+    redis.call('DEL', key.task(id))
+    redis.call('ZREM', key.tasks(), id)
+  elseif kind == 'a' and redis.call('HGET', key.agent(id), 'state') == 'closed' then
+    -- The name may be used again, but never its generation: others still hold mail of this one.
+    local generation = tonumber(redis.call('HGET', key.agent(id), 'generation'))
+    herd.generations = math.max(tonumber(herd.generations) or 0, generation)
+    redis.call('HSET', key.herd(), 'generations', herd.generations)
+    redis.call('DEL', key.agent(id))
+    redis.call('ZREM', key.agents(), id)
+  end
+end
+
+-- One pass over what a closed herd left: its records in due order, then the herd itself.
+local function forget_herd(limit)
+  local due = redis.call('ZPOPMIN', key.due(), limit)
+  for i = 1, #due, 2 do
+    local what = string.match(due[i], '^9:forget:(.+)$')
+    if what and what ~= 'herd' then forget_record(what) end
+  end
+  local dead = redis.call('ZPOPMIN', key.dead(), limit)
+  for i = 1, #dead, 2 do forget_message(dead[i]) end
+  local left = redis.call('ZRANGE', key.tasks(), 0, limit - 1)
+  for _, task in ipairs(left) do forget_record('t:' .. task) end
+  if #due + #dead + #left > 0 then
+    timer.set('9:forget:herd', now)
+    return
+  end
+  for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do
+    redis.call('DEL', key.agent(agent))
+  end
+  redis.call('DEL', key.agents(), key.herd(), key.journal(), key.waiting(), key.episodes(),
+    key.due(), key.tasks())
+  redis.call('ZREM', key.herds(), args.herd)
+end
+
+function forget.pass(what)
+  if what == 'herd' then forget_herd(100) else forget_record(what) end
+  return 1
+end

@@ -1,0 +1,230 @@
+-- Envelopes: a record each, and an entry in the recipient's stream while it is there to be read.
+-- States of a record: queued (its task waits for a slot), held (an ask's answer, for who waits),
+-- delayed, accepted, shown, taken; then handled, withdrawn or dead. `by` and `entry` are the fence: who holds it, from which delivery.
+
+function mail.stream(agent, delivery)
+  if delivery == 'steer' then return key.steer(agent) end
+  return key.inbox(agent)
+end
+
+function mail.ring(agent, what) redis.call('PUBLISH', bell(agent), what or 'mail') end
+
+-- Puts an envelope where its recipient reads it. Its place there, for the record.
+local function place(id, to, delivery, wakes)
+  local seq = redis.call('HINCRBY', key.herd(), 'seq', 1)
+  local entry = redis.call('XADD', mail.stream(to, delivery), '*', 'm', id, 's', seq)
+  if wakes then
+    redis.call('ZADD', key.waking(to), seq, id)
+    mail.ring(to)
+  end
+  return entry, seq
+end
+
+-- The same for an envelope that was recorded before.
+function mail.add(id, to, delivery, wakes)
+  local entry, seq = place(id, to, delivery, wakes)
+  redis.call('HSET', key.message(id), 'state', 'accepted', 'entry', entry, 'seq', seq)
+end
+
+local OPTIONAL = { 'thread', 'reply_to', 'body', 'data', 'late', 'entry', 'seq', 'request',
+  'opened_at', 'deadline' }
+
+-- Records an envelope. `m`: id kind sender to delivery wakes, and as they apply task digest
+-- sender_generation state and what is OPTIONAL, which is not there if it is empty.
+function mail.record(m)
+  local fields = { 'kind', m.kind, 'sender', m.sender, 'to', m.to,
+    'delivery', m.delivery or 'follow_up', 'wakes', m.wakes and 1 or 0, 'task', m.task or '',
+    'digest', m.digest or '', 'sender_generation', m.sender_generation or 0,
+    'state', m.state or 'accepted', 'accepted_at', now, 'attempts', 0 }
+  for _, field in ipairs(OPTIONAL) do
+    if m[field] and m[field] ~= '' then
+      fields[#fields + 1] = field
+      fields[#fields + 1] = m[field]
+    end
+  end
+  redis.call('HSET', key.message(m.id), unpack(fields))
+end
+
+-- The line in the journal that an envelope was accepted.
+function mail.told(m)
+  journal('accepted', { message = m.id, kind = m.kind, sender = m.sender, recipient = m.to,
+    task = m.task, late = m.late })
+end
+
+function mail.send(m)
+  m.entry, m.seq = place(m.id, m.to, m.delivery or 'follow_up', m.wakes)
+  mail.record(m)
+  mail.told(m)
+end
+
+-- Whether a record of this id is there already: a repeat of the same call, or a conflict.
+function mail.repeated(id, digest)
+  local known = redis.call('HGET', key.message(id), 'digest')
+  if not known then return false end
+  if known ~= digest then
+    refuse('duplicate_conflict', 'message ', id, ' was already sent with other content; ',
+      'use a new id or key for a new message')
+  end
+  return true
+end
+
+-- A system message, at most one of each id; `data.about` says what it tells.
+function mail.notice(id, to, wakes, delivery, task, data)
+  if redis.call('EXISTS', key.message(id)) == 1 then return end
+  if redis.call('HGET', key.agent(to), 'state') ~= 'open' then return end
+  mail.send({ id = id, kind = 'notice', sender = '@tocsin', to = to, wakes = wakes,
+    delivery = delivery, task = task, data = cjson.encode(data) })
+end
+
+-- What of a record decides where its envelope goes, and what a request's end needs; bodies are long
+-- and stay where they are.
+function mail.look(id)
+  return pick(key.message(id), { 'kind', 'sender', 'to', 'delivery', 'wakes', 'task', 'state', 'by',
+    'entry', 'request', 'was', 'reply', 'ask', 'round' })
+end
+
+-- Takes the entry out of its stream, read or not.
+function mail.unlist(id, m)
+  if m.entry and m.entry ~= '' then
+    local stream = mail.stream(m.to, m.delivery)
+    redis.pcall('XACK', stream, 'agent', m.entry)
+    redis.call('XDEL', stream, m.entry)
+  end
+  redis.call('ZREM', key.waking(m.to), id)
+  if m.state == 'delayed' then
+    redis.call('ZREM', key.delayed(m.to), id)
+    timer.clear('6:deliver:' .. id)
+  end
+end
+
+-- The same for many envelopes that one agent holds.
+function mail.unlist_held(agent, held)
+  local entries, ids = { steer = {}, follow_up = {} }, {}
+  for id, m in pairs(held) do
+    ids[#ids + 1] = id
+    table.insert(entries[m.delivery], m.entry)
+  end
+  for delivery, list in pairs(entries) do
+    if #list > 0 then
+      redis.pcall('XACK', mail.stream(agent, delivery), 'agent', unpack(list))
+      redis.call('XDEL', mail.stream(agent, delivery), unpack(list))
+    end
+  end
+  if #ids > 0 then redis.call('ZREM', key.waking(agent), unpack(ids)) end
+end
+
+-- An hour after both the envelope and what was expected of it have ended, the record goes.
+-- Requests stay as long as tasks do, because a late answer must find its question.
+function mail.retire(id, kept_for)
+  timer.set('9:forget:m:' .. id, now + (kept_for or tonumber(herd.receipt_retention)))
+end
+
+-- Ends an envelope that is not to be read any more.
+function mail.take_back(id, m, reason)
+  mail.unlist(id, m)
+  redis.call('HSET', key.message(id), 'state', 'withdrawn', 'ended_at', now, 'reason', reason,
+    'entry', '', 'by', '')
+  journal('withdrawn', { message = id, reason = reason })
+  mail.retire(id, m.kind == 'request' and tonumber(herd.task_retention))
+end
+
+-- Takes back what nobody has begun to read.
+function mail.withdraw(id, reason)
+  local m = mail.look(id)
+  if m.state == 'queued' or m.state == 'delayed' or m.state == 'accepted' or m.state == 'shown' then
+    mail.take_back(id, m, reason)
+  end
+end
+
+-- Whether what an envelope asks for has ended while somebody held it.
+local function pointless(m)
+  if m.kind == 'request' then return not requests.answerable(m) end
+  return m.kind == 'task' and not tasks.open({ state = redis.call('HGET', key.task(m.task), 'state') })
+end
+
+-- Gives held mail back, for anyone who serves the agent to take again. What is not to be done any
+-- more is taken back instead: unread it would have been, and nobody should begin with it anew.
+function mail.hand_back(id, m, delay)
+  if pointless(m) then return mail.take_back(id, m, 'what it asks for has ended') end
+  mail.unlist(id, m)
+  redis.call('HSET', key.message(id), 'by', '')
+  if delay and delay > 0 then
+    redis.call('HSET', key.message(id), 'state', 'delayed', 'entry', '')
+    redis.call('ZADD', key.delayed(m.to), now + delay, id)
+    timer.set('6:deliver:' .. id, now + delay)
+  else
+    mail.add(id, m.to, m.delivery, m.wakes == '1')
+  end
+end
+
+-- Dead letters: kept, with the reason, and what hung on the envelope moves on. `silent` when the
+-- reason is the recipient's own end, of which everybody concerned is told once elsewhere.
+function mail.bury(id, m, reason, silent)
+  mail.unlist(id, m)
+  redis.call('HSET', key.message(id), 'state', 'dead', 'reason', reason, 'ended_at', now,
+    'entry', '', 'by', '')
+  redis.call('ZADD', key.dead(), now, id)
+  journal('dead', { message = id, kind = m.kind, recipient = m.to, reason = reason })
+  if silent then return end
+  if m.kind == 'task' then
+    tasks.settle(m.task, 'failed', { error = 'its envelope ' .. id .. ' was dead-lettered: ' ..
+      reason, wakes = true })
+  elseif m.kind == 'request' and m.request == 'open' then
+    requests.close(id, m, 'dead', 'the question was dead-lettered: ' .. reason)
+  end
+  -- What Tocsin told the parent and it could not handle is not told again: that would never end.
+  if m.sender == '@tocsin' and m.to == 'parent' then return end
+  mail.notice('msg_dead_' .. bare(id), 'parent', true, nil, m.task ~= '' and m.task or nil,
+    { about = 'dead_letter', message = id, kind = m.kind, sender = m.sender, recipient = m.to,
+      reason = reason })
+end
+
+-- What an instance held when it left or died comes back; a death counts as an attempt.
+function mail.returned(stream, agent, entry, fields, died)
+  if not fields then   -- withdrawn meanwhile
+    redis.call('XACK', stream, 'agent', entry)
+    return
+  end
+  local id = fields[1] == 'm' and fields[2] or reminders.id(fields[2], fields[4])
+  local m = read(key.message(id))
+  if m.entry ~= entry then   -- not this delivery's any more
+    redis.call('XACK', stream, 'agent', entry)
+    redis.call('XDEL', stream, entry)
+    return
+  end
+  if not died then return mail.hand_back(id, m) end
+  mail.failed(id, m, 'instance ' .. died .. ' died holding it')
+end
+
+-- One more failed attempt: again, after `delay`, until the herd's `max_attempts`.
+function mail.failed(id, m, reason, delay)
+  if pointless(m) then return mail.hand_back(id, m) end
+  local attempts = redis.call('HINCRBY', key.message(id), 'attempts', 1)
+  redis.call('HSET', key.message(id), 'error', reason)
+  if attempts >= tonumber(herd.max_attempts) then
+    mail.bury(id, m, 'failed ' .. attempts .. ' times, last: ' .. reason)
+  else
+    mail.hand_back(id, m, delay)
+  end
+end
+
+-- How much mail of an agent nobody has taken.
+function mail.unread(agent)
+  local unread = 0
+  for _, stream in ipairs({ key.inbox(agent), key.steer(agent) }) do
+    local taken = redis.pcall('XPENDING', stream, 'agent')   -- no group: nothing was ever taken
+    unread = unread + redis.call('XLEN', stream) - (taken.err and 0 or taken[1])
+  end
+  return unread
+end
+
+-- Refuses new work for an agent that has too much unread; replies and settlements always fit.
+function mail.check_room(to)
+  local limit = tonumber(herd.inbox_limit)
+  if redis.call('XLEN', key.inbox(to)) + redis.call('XLEN', key.steer(to)) < limit then return end
+  local unread = mail.unread(to)
+  if unread >= limit then
+    refuse('queue_full', "agent '", to, "' has ", unread, ' unread messages, its limit; ',
+      'wait until it catches up, or close it')
+  end
+end

@@ -1,0 +1,141 @@
+-- How mail is handed over, taken or shown: each envelope true at this moment.
+
+local function drop(stream, entry)
+  redis.pcall('XACK', stream, 'agent', entry)
+  redis.call('XDEL', stream, entry)
+end
+
+-- The record behind a stream entry, made ready to be handed over as `state` ('taken', 'shown');
+-- nil if there is nothing to hand over any more, in which case the entry is gone too.
+local function open(delivery, entry, fields, state)
+  local stream = mail.stream(args.agent, delivery)
+  local kind, value = fields and fields[1], fields and fields[2]
+  local id, m
+  if kind == 'm' then
+    id = value
+    m = read(key.message(id))
+  elseif kind == 'r' then
+    id = reminders.id(value, fields[4])
+    m = read(key.message(id))
+    if not m.state then
+      if not reminders.holds(value, fields[4]) then return drop(stream, entry) end
+      m = { kind = 'reminder', sender = '@tocsin', to = args.agent, delivery = delivery, wakes = '0',
+        task = value, episode = fields[4], seq = fields[6], attempts = 0, entry = entry,
+        accepted_at = redis.call('GET', key.reminded(value, fields[4])) or now }
+    end
+  end
+  if not m or m.entry ~= entry then   -- withdrawn, or nothing that we wrote
+    return drop(stream, entry)
+  end
+  if not m.kind then error('its record says not what it is') end
+  local over = false
+  if m.kind == 'reminder' then
+    local data = reminders.data(m.task, m.episode)
+    over = not data
+    m.data = data and reminders.encode(data)
+  elseif m.kind == 'task' then
+    m.body = redis.call('HGET', key.task(m.task), 'description')
+    over = not m.body   -- held until long after its task had settled
+    if not over then tasks.start(m.task) end
+  end
+  if over then
+    -- A reminder that was never handed over has no record.
+    if m.state then mail.take_back(id, m, 'it is not true any more') else mail.unlist(id, m) end
+    return nil
+  end
+  m.id, m.state = id, state
+  return m
+end
+
+-- The same; what cannot be read is set aside and reported, and holds up nothing beside it.
+function reading.open(delivery, entry, fields, state)
+  local ok, m = pcall(open, delivery, entry, fields, state)
+  if ok then return m end
+  drop(mail.stream(args.agent, delivery), entry)
+  journal('set_aside', { agent = args.agent, entry = entry, fields = fields or {},
+    error = type(m) == 'table' and m.err or tostring(m) })
+  return nil
+end
+
+local ENVELOPE = { 'id', 'kind', 'sender', 'to', 'task', 'thread', 'reply_to', 'delivery', 'wakes',
+  'body', 'data', 'accepted_at', 'late', 'attempts', 'entry' }
+
+-- Marks the record as handed over and returns its envelope as a flat list of fields and values.
+function reading.mark(m, turn)
+  local when = m.state == 'taken' and 'taken_at' or 'shown_at'
+  m[when] = m[when] or now
+  m.by = m.state == 'taken' and args.instance or m.by or ''
+  if m.kind == 'reminder' then
+    redis.call('HSET', key.message(m.id), 'kind', m.kind, 'sender', m.sender, 'to', m.to,
+      'delivery', m.delivery, 'wakes', 0, 'task', m.task, 'episode', m.episode, 'seq', m.seq,
+      'attempts', m.attempts, 'accepted_at', m.accepted_at, 'entry', m.entry, 'data', m.data)
+  end
+  if m.state == 'taken' then
+    redis.call('HSET', key.message(m.id), 'state', m.state, 'by', m.by, when, m[when], 'turn',
+      turn or m.turn or '')
+    if m.wakes == '1' then redis.call('ZREM', key.waking(args.agent), m.id) end
+  else
+    redis.call('HSET', key.message(m.id), 'state', m.state, 'by', m.by, when, m[when])
+  end
+  local flat = {}
+  for _, field in ipairs(ENVELOPE) do
+    if m[field] then
+      flat[#flat + 1] = field
+      flat[#flat + 1] = tostring(m[field])
+    end
+  end
+  return flat
+end
+
+-- Steer overtakes; otherwise as accepted, which the sequence number tells and stream ids do not.
+function reading.sort(batch)
+  table.sort(batch, function(a, b)
+    if a.delivery ~= b.delivery then return a.delivery == 'steer' end
+    return (tonumber(a.seq) or 0) < (tonumber(b.seq) or 0)
+  end)
+end
+
+-- What a take answers with: the mail in order, and whether more that wakes is unread.
+function reading.answer(batch, turn)
+  local answer = { 'mail', 0 }
+  reading.sort(batch)
+  for _, m in ipairs(batch) do answer[#answer + 1] = reading.mark(m, turn) end
+  answer[2] = redis.call('ZCARD', key.waking(args.agent)) > 0 and 1 or 0
+  return answer
+end
+
+-- What this instance took by a turn and still holds of it.
+function reading.again(turn, limit)
+  local batch = {}
+  for _, delivery in ipairs({ 'steer', 'follow_up' }) do
+    local stream = mail.stream(args.agent, delivery)
+    local held = redis.pcall('XPENDING', stream, 'agent', '-', '+', limit, args.instance)
+    for _, pending in ipairs(held.err and {} or held) do
+      local entry = redis.call('XRANGE', stream, pending[1], pending[1])[1]
+      local m = entry and reading.open(delivery, entry[1], entry[2], 'taken')
+      if m and m.turn == turn then batch[#batch + 1] = m end
+    end
+  end
+  return batch
+end
+
+-- The record of mail that the caller may ack or give back; else a word: 'handled', 'withdrawn' or
+-- 'over' (it was rerouted), 'fenced' when it went to another instance meanwhile. `entry`: the
+-- delivery it was taken by, or '' where the agent names a message it was shown.
+function reading.held(id, entry)
+  local m = mail.look(id)
+  if not m.kind then
+    refuse('unknown_message', 'there is no message ', id, " in herd '", args.herd, "'; its record may have ended")
+  end
+  if m.to ~= args.agent then
+    if string.find(' ' .. (m.was or '') .. ' ', ' ' .. args.agent .. ' ', 1, true) then return 'over' end
+    refuse('forbidden', 'message ', id, " was sent to agent '", m.to, "', not to you")
+  end
+  if m.state == 'handled' or m.state == 'withdrawn' then return m.state end
+  if entry ~= '' then return m.entry == entry and m or 'fenced' end
+  if m.state == 'taken' then return m.by == args.instance and m or 'fenced' end
+  if m.state ~= 'shown' then
+    refuse('wrong_state', 'message ', id, ' is ', m.state, '; only mail that was taken or shown can be acked')
+  end
+  return m
+end

@@ -1,0 +1,72 @@
+-- Who is calling: a herd that is there, an agent that is there, a token that proves it.
+
+function seat.load()
+  herd = pick(key.herd(), herd_fields)
+  if not herd.state then
+    refuse('unknown_herd', "there is no herd '", args.herd, "' in fleet '", fleet,
+      "'; open it, or look at the names with `tocsin herd list`")
+  end
+end
+
+function seat.agent(name)
+  local record = pick(key.agent(name), { 'state', 'generation', 'token', 'former', 'born' })
+  if not record.state then
+    refuse('unknown_agent', "herd '", args.herd, "' has no agent '", name,
+      "'; register it, or look at the names with `tocsin agent list`")
+  end
+  return record
+end
+
+-- An agent that mail can still reach.
+function seat.open_agent(name)
+  local record = seat.agent(name)
+  if record.state ~= 'open' then
+    refuse('agent_closed', "agent '", name, "' was closed; register it again to use the name anew")
+  end
+  return record
+end
+
+-- `reading`: allowed in a closed herd, for as long as its records are kept.
+function seat.prove(reading)
+  seat.load()
+  me = seat.agent(args.agent)
+  if me.token ~= args.token then
+    if me.former == args.token then
+      refuse('agent_closed', "this token belongs to an earlier generation of agent '", args.agent,
+        "'; join with the token of the present one")
+    end
+    refuse('unauthorized', "the token does not belong to agent '", args.agent, "' of herd '",
+      args.herd, "'; use the token that its registration returned")
+  end
+  if reading then return end
+  if herd.state ~= 'open' then
+    refuse('herd_closed', "herd '", args.herd, "' is ", herd.state, ' and takes no new work')
+  end
+  if me.state ~= 'open' then
+    refuse('agent_closed', "agent '", args.agent, "' is ", me.state, ' and can do nothing more')
+  end
+end
+
+function seat.prove_parent(reading)
+  if args.agent ~= 'parent' then
+    seat.load()
+    refuse('forbidden', "only the parent of herd '", args.herd, "' may do this, not '",
+      args.agent, "'; ask it with a message")
+  end
+  seat.prove(reading)
+end
+
+-- Whether an envelope was put to the caller, and not to who had its name before.
+function seat.meant(m)
+  return m.to == args.agent and tonumber(m.seq or 0) > tonumber(me.born or 0)
+end
+
+-- Whether the caller sent an envelope, and not who had its name before.
+function seat.sent(m)
+  return m.sender == args.agent and (m.sender_generation or '0') == me.generation
+end
+
+-- Signs of work, as opposed to signs of a running process.
+function seat.active()
+  redis.call('HSET', key.agent(args.agent), 'active_at', now)
+end

@@ -1,0 +1,116 @@
+-- Closing: one step marks `closing` and refuses new work; bounded sweeps then end what hangs on
+-- the agent or herd. Each can be repeated by anybody; a timer does so until nothing is left.
+
+-- Unread mail goes to the dead letters; a reminder, which tells of what has ended, just goes.
+local function close_entry(agent, stream, entry)
+  local kind, value = entry[2][1], entry[2][2]
+  local id = kind == 'm' and value or kind == 'r' and reminders.id(value, entry[2][4])
+  local m = id and read(key.message(id)) or {}
+  if m.entry == entry[1] and m.kind ~= 'reminder' then
+    mail.bury(id, m, 'agent ' .. agent .. ' was closed', true)
+    return
+  end
+  redis.call('XDEL', stream, entry[1])
+  if m.kind == 'reminder' and m.entry == entry[1] then redis.call('DEL', key.message(id)) end
+end
+
+-- Closes the open requests of a list, up to `left`; how many more things may be done.
+local function close_requests(list, left, how, tell)
+  for _, request in ipairs(redis.call('ZRANGE', list, 0, left - 1)) do
+    local m = read(key.message(request))
+    if m.to then requests.close(request, m, how, tell) end
+    redis.call('ZREM', list, request)   -- one whose record was lost, too
+    left = left - 1
+  end
+  return left
+end
+
+-- Ends up to `limit` things of a closing agent. True once it is closed.
+local function close_agent(agent, limit, reason)
+  local left = limit
+  for _, list in ipairs({ key.workload(agent), key.queue(agent) }) do
+    for _, task in ipairs(redis.call('ZRANGE', list, 0, left - 1)) do
+      tasks.settle(task, 'cancelled', { error = reason })
+      redis.call('ZREM', list, task)
+      left = left - 1
+    end
+    if left <= 0 then return false end
+  end
+  left = close_requests(key.asked(agent), left, 'agent_closed',
+    'agent ' .. agent .. ' was closed' .. (reason ~= '' and ': ' .. reason or ''))
+  if left <= 0 then return false end
+  left = close_requests(key.asking(agent), left, 'asker_closed')
+  if left <= 0 then return false end
+  for _, delivery in ipairs({ 'steer', 'follow_up' }) do
+    for _, entry in ipairs(redis.call('XRANGE', mail.stream(agent, delivery), '-', '+', 'COUNT', left)) do
+      close_entry(agent, mail.stream(agent, delivery), entry)
+      left = left - 1
+    end
+    if left <= 0 then return false end
+  end
+  for _, ask in ipairs(redis.call('ZRANGE', key.answers(agent), 0, left - 1)) do
+    local reply = redis.call('HGET', key.message(ask), 'reply')
+    local m = reply and read(key.message(reply)) or {}
+    if m.state == 'held' then mail.bury(reply, m, 'agent ' .. agent .. ' was closed', true) end
+    redis.call('ZREM', key.answers(agent), ask)
+    timer.clear('7:attend:' .. ask)
+    left = left - 1
+  end
+  if left <= 0 then return false end
+  for _, id in ipairs(redis.call('ZRANGE', key.delayed(agent), 0, left - 1)) do
+    mail.bury(id, read(key.message(id)), 'agent ' .. agent .. ' was closed', true)
+    left = left - 1
+  end
+  if left <= 0 then return false end
+  redis.call('DEL', key.inbox(agent), key.steer(agent), key.waking(agent), key.delayed(agent),
+    key.answers(agent), key.instances(agent), key.workload(agent), key.queue(agent),
+    key.asked(agent), key.asking(agent))
+  timer.clear('7:lease:' .. agent)
+  timer.clear('8:away:' .. agent)
+  redis.call('HSET', key.agent(agent), 'state', 'closed', 'closed_at', now)
+  timer.set('9:forget:a:' .. agent, now + tonumber(herd.task_retention))
+  journal('closed', { agent = agent })
+  mail.ring(agent)   -- whoever still waits for its mail learns that it ended
+  return true
+end
+
+-- One pass over a closing agent. True once it is closed.
+function sweep.agent(agent, limit)
+  local record = redis.call('HMGET', key.agent(agent), 'state', 'reason')
+  if record[1] ~= 'closing' then return true end
+  local done = close_agent(agent, limit, record[2] or '')
+  if done then timer.clear('0:close:' .. agent) else timer.set('0:close:' .. agent, now) end
+  return done
+end
+
+-- One pass over a closing herd: its children in turn, its parent last. True once it is closed.
+function sweep.herd(limit)
+  if herd.state ~= 'closing' then return true end
+  local agents = redis.call('ZRANGE', key.agents(), 0, -1)
+  for i, agent in ipairs(agents) do
+    if agent == 'parent' then table.remove(agents, i) break end
+  end
+  agents[#agents + 1] = 'parent'
+  for _, agent in ipairs(agents) do
+    local state = redis.call('HGET', key.agent(agent), 'state')
+    if state ~= 'closed' then
+      redis.call('HSET', key.agent(agent), 'state', 'closing', 'reason', 'its herd was closed')
+      if not sweep.agent(agent, limit) then
+        timer.set('0:close:herd', now)
+        return false
+      end
+      limit = limit - 1
+      if limit <= 0 then
+        timer.set('0:close:herd', now)
+        return false
+      end
+    end
+  end
+  herd.state = 'closed'
+  redis.call('HSET', key.herd(), 'state', 'closed', 'closed_at', now)
+  timer.clear('0:close:herd')
+  timer.clear('5:stale')
+  timer.set('9:forget:herd', now + tonumber(herd.herd_retention))
+  journal('closed', {})
+  return true
+end

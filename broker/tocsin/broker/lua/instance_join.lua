@@ -1,0 +1,12 @@
+-- Starts an instance of an agent, or renews the lease of a stateless caller.
+-- keys: partition
+-- args: clock herd agent token instance
+-- answers: joined <generation> <herd record>
+-- moves: broke released
+-- memory: allow-oom
+-- include: seat timer lease mail tasks requests reminders asks
+
+seat.prove()
+lease.touch()
+lease.look(args.agent)
+return { 'joined', me.generation, redis.call('HGETALL', key.herd()) }

@@ -1,0 +1,12 @@
+-- Ends an instance: cleanly, or as lost when `died` is 1. What it held is handed back, and counts
+-- as a failed attempt only if it died. Repeat until left.
+-- keys: partition
+-- args: clock herd agent token instance died
+-- answers: leaving | left
+-- moves: broke released
+-- memory: allow-oom
+-- include: seat timer lease mail tasks requests reminders asks
+
+seat.prove(true)
+if me.state ~= 'open' then return { 'left' } end
+return { lease.gone(args.agent, args.instance, args.died == '1') and 'left' or 'leaving' }

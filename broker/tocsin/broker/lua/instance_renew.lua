@@ -1,0 +1,12 @@
+-- Renews a lease, and looks at the agent's other instances.
+-- keys: partition
+-- args: clock herd agent token instance
+-- answers: renewed <length of a lease, ms>
+-- moves: broke released
+-- memory: allow-oom
+-- include: seat timer lease mail tasks requests reminders asks
+
+seat.prove()
+lease.touch()
+lease.look(args.agent)
+return { 'renewed', herd.lease }

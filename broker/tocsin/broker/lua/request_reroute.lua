@@ -1,0 +1,25 @@
+-- The parent sends an open question to another agent: the same request, episode and deadline. The
+-- copy of the first recipient is taken back; its answer still counts if it comes first.
+-- keys: partition
+-- args: clock herd agent token instance request target
+-- answers: rerouted | duplicate
+-- moves: none
+-- include: seat timer mail requests
+
+seat.prove_parent()
+local m = requests.need_open(args.request)
+if m.to == args.target then return { 'duplicate' } end
+seat.open_agent(args.target)
+if m.sender == args.target then
+  refuse('invalid_input', "agent '", args.target, "' asked this question and cannot answer it")
+end
+mail.check_room(args.target)
+mail.unlist(args.request, m)
+redis.call('ZREM', key.asked(m.to), args.request)
+redis.call('ZADD', key.asked(args.target), m.opened_at, args.request)
+redis.call('HSET', key.message(args.request), 'was', m.was and m.was .. ' ' .. m.to or m.to,
+  'to', args.target, 'by', '', 'attempts', 0)
+redis.call('HDEL', key.message(args.request), 'shown_at', 'taken_at')
+mail.add(args.request, args.target, m.delivery, m.wakes == '1')
+journal('rerouted', { message = args.request, from = m.to, recipient = args.target })
+return { 'rerouted' }

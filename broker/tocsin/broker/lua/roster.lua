@@ -1,0 +1,35 @@
+-- Every agent of the herd: record, live instances, open and queued tasks, who it waits on.
+-- keys: partition
+-- args: clock herd agent token instance
+-- answers: roster <agent, record, instances, tasks, queued, unread, asked, asking> ...
+-- moves: none
+-- memory: allow-oom
+-- include: seat mail
+
+seat.prove(true)
+-- What of an agent's record anybody of the herd may see; its token's hash would prove that agent.
+local SHOWN = { 'state', 'generation', 'role', 'label', 'status', 'registered_at', 'active_at',
+  'progress', 'fraction' }
+local function shown(agent)
+  local flat = {}
+  for field, value in pairs(pick(key.agent(agent), SHOWN)) do
+    flat[#flat + 1] = field
+    flat[#flat + 1] = value
+  end
+  return flat
+end
+
+local answer = { 'roster' }
+for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do
+  answer[#answer + 1] = {
+    agent,
+    shown(agent),
+    redis.call('ZRANGEBYSCORE', key.instances(agent), '(' .. string.format('%.0f', wall), '+inf'),
+    redis.call('ZRANGE', key.workload(agent), 0, -1),
+    redis.call('ZRANGE', key.queue(agent), 0, -1),
+    mail.unread(agent),
+    redis.call('ZRANGE', key.asked(agent), 0, 99),
+    redis.call('ZRANGE', key.asking(agent), 0, 99),
+  }
+end
+return answer

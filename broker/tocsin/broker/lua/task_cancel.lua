@@ -1,0 +1,18 @@
+-- The parent cancels an open task; of a settled one the first result stands.
+-- keys: partition
+-- args: clock herd agent token instance task reason
+-- answers: settled <task> | late <task>
+-- moves: cancelled
+-- memory: allow-oom
+-- include: seat timer lease mail tasks requests reminders asks text
+
+seat.prove_parent()
+local task = read(key.task(args.task))
+if not task.state then refuse('unknown_task', 'there is no task ', args.task, " in herd '", args.herd, "'") end
+if not tasks.open(task) then
+  if task.state ~= 'cancelled' then journal('late_cancel', { task = args.task, reason = args.reason }) end
+  return { 'late', redis.call('HGETALL', key.task(args.task)), {} }
+end
+text.check('reason', args.reason, herd.body_limit)
+tasks.settle(args.task, 'cancelled', { error = args.reason, tell = true })
+return { 'settled', redis.call('HGETALL', key.task(args.task)), {} }

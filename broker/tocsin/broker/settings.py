@@ -1,0 +1,327 @@
+"""The policy of a herd, and where a fleet is found: names, defaults, bounds, refusals.
+
+`HerdSettings` is what a caller gives and what scripts read from a herd's record. A field that was
+not given is not an opinion: it takes the layers below (`settings_files`) when a herd is opened, and
+stays as it is when one is reopened or set. Which fields were given is `model_fields_set`.
+
+In Python values are typed. What comes from text (files, variables, command lines, records) is
+validated with a context: the function that says where the setting of a name was found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Annotated, Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from annotated_types import Ge, Le
+from pydantic import (
+    AfterValidator,
+    AllowInfNan,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from tocsin.broker.durations import MAX_DURATION, MILLISECOND, Duration, show_duration
+from tocsin.broker.errors import InvalidInput
+from tocsin.broker.validation import NAME
+
+OPERATION = "settings"
+"""The operation that errors about settings name."""
+
+OFFERED_THRESHOLDS = (0, 1, 2, 5, 10, 15, 30)
+"""The stale-wait thresholds a menu offers, in minutes; 0 is off. Others may be given."""
+
+Where = Callable[[str], str]
+"""The context of text: says for people where the setting of this name was found."""
+
+
+def _from_text(value: object, info: ValidationInfo) -> object:
+    """Text as the number it means (`-2.5`, or `off`), if it comes from where all is text."""
+    if info.context is None or not isinstance(value, str):
+        return value
+    number = re.fullmatch(r"-?[0-9]{1,400}(\.[0-9]{1,400})?(e[+-]?[0-9]{1,3})?", value)
+    if number is None:
+        return 0 if value == "off" else value
+    return float(value) if number[1] or number[2] else int(value)
+
+
+def _reachable(url: str) -> str:
+    parts = urlsplit(url)  # like `port`, it raises ValueError
+    place = parts.path if parts.scheme == "unix" else parts.hostname and parts.port != 0
+    if not place or not re.fullmatch(r"(rediss?|unix)://[!-~]{1,2048}", url):
+        raise ValueError("not where a fleet can be")
+    return url
+
+
+Minutes = Annotated[float, AllowInfNan(False), BeforeValidator(_from_text)]
+Count = Annotated[int, Ge(1), BeforeValidator(_from_text)]
+Tick = Annotated[Duration, Ge(100 * MILLISECOND)]
+Span = Annotated[Duration, Ge(MILLISECOND), Le(timedelta(days=7))]
+
+
+class SettingsModel(BaseModel):
+    """Base of the settings: frozen, closed, strict; a bad value raises `InvalidInput`."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_in_words(
+        cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo
+    ) -> Self:
+        try:
+            return handler(data)
+        except ValidationError as failure:
+            error = failure.errors(include_url=False)[0]
+        # Raised outside the handler: the pydantic error holds the input, which may be a secret.
+        raise _refusal(cls, data, error, info.context)
+
+
+class HerdSettings(SettingsModel):
+    """The policy of one herd. Durations are `timedelta`s of whole milliseconds, 0 to 366 days."""
+
+    stale_wait_threshold: Annotated[Minutes, Le(MAX_DURATION / timedelta(minutes=1))] = 5.0
+    """A wait this old reminds the parent, once; 0, negative or below 1: off"""
+    reply_timeout: Duration = timedelta(minutes=20)
+    """A question still open after this blocks its task; 0: as long as its task"""
+    task_deadline: Tick = timedelta(hours=24)
+    """A task delegated without a deadline times out after this"""
+    ask_window: Span = timedelta(minutes=10)
+    """An ask ends when its target has shown no sign of work for this long"""
+    ask_ceiling: Span = timedelta(hours=4)
+    """An ask ends after this, whatever its target does"""
+    away_after: Duration = timedelta(minutes=10)
+    """An agent with an open task and no live process this long is reported away"""
+    lease: Tick = timedelta(seconds=30)
+    """A process unheard for this long is taken for gone"""
+    grace: Tick = timedelta(seconds=30)
+    """Mail of a gone process goes to another after this more"""
+    max_open_tasks: Annotated[Count, Le(1_000)] = 1
+    """Open tasks one agent may hold at a time"""
+    max_open_requests: Annotated[Count, Le(10_000)] = 100
+    """Open questions one task may have at a time"""
+    inbox_limit: Annotated[Count, Le(1_000_000)] = 1_000
+    """Unread envelopes of one agent, above which new work is refused"""
+    max_attempts: Annotated[Count, Le(1_000)] = 5
+    """Failed handlings after which an envelope becomes a dead letter"""
+    body_limit: Annotated[Count, Le(1_000_000)] = 50_000
+    """Characters of a body or task description"""
+    envelope_limit: Annotated[Count, Ge(256), Le(16_777_216)] = 65_536
+    """Bytes of an encoded envelope"""
+    label_limit: Annotated[Count, Le(1_024)] = 64
+    """Characters of an agent's label"""
+    task_retention: Duration = timedelta(days=7)
+    """A settled task is kept this long"""
+    receipt_retention: Duration = timedelta(hours=1)
+    """A handled envelope's receipt, and its id, is kept this long"""
+    herd_retention: Duration = timedelta(days=7)
+    """A closed herd is kept this long"""
+    journal_limit: Annotated[Count, Le(10_000_000)] = 10_000
+    """Entries of the herd's journal, above which the oldest are dropped"""
+
+    @property
+    def reminders_off(self) -> bool:
+        """Whether stale waits raise no reminder: the threshold is 0, negative or below 1."""
+        return self.stale_wait_threshold < 1
+
+
+class ConnectionSettings(SettingsModel):
+    """Where a fleet is. Shown without the password of its url; `url` itself has it."""
+
+    url: Annotated[str, AfterValidator(_reachable)] = "redis://127.0.0.1:6379/0"
+    """The Redis server"""
+    fleet: Annotated[str, Field(pattern=f"^{NAME.pattern}$")] = "default"
+    """The fleet's name on its server"""
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return [("url", redacted(self.url)), ("fleet", self.fleet)]
+
+
+FIELDS = ConnectionSettings.model_fields | HerdSettings.model_fields
+"""Every setting, connection first, in the order of the models."""
+
+ENV_NAMES: dict[str, str] = {name: f"TOCSIN_{name.upper()}" for name in FIELDS}
+"""The environment variable of each setting."""
+
+_FILE_KEYS = {name: f"{name} at the top level" for name in ConnectionSettings.model_fields}
+_FILE_KEYS |= {name: f"{name} in [herd]" for name in HerdSettings.model_fields} | {"herd": "[herd]"}
+
+_KINDS: dict[Any, str] = {timedelta: "duration", float: "minutes", int: "count"}
+_RULES = {
+    "timedelta": "a timedelta of whole milliseconds from {low} to {high}",
+    "duration": 'seconds or text such as "90s", "10m", "4h", "7d", "1h30m", from {low} to {high}',
+    "minutes": "a finite number of minutes, at most {high}; 0, negative or below 1 means off, "
+    'in text also "off"',
+    "count": "a whole number from {low} to {high}",
+    "url": "a url such as redis://127.0.0.1:6379/0 (also rediss://, unix://)",
+    "fleet": "1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit",
+}
+
+
+def _refusal(
+    model: type[SettingsModel], data: Any, error: ErrorDetails, where: Where | None
+) -> InvalidInput:
+    """What pydantic's error says, in our words: place, value, rule, and the nearest right one."""
+    place = where or str
+    if not error["loc"]:
+        name = model.__name__
+        return InvalidInput(OPERATION, f"{place(name)} cannot be made from {shown(data)}")
+    name = str(error["loc"][0])
+    if name not in model.model_fields:
+        words = _FILE_KEYS if where else {each: each for each in model.model_fields}
+        return unknown_setting(place(shown(name)), name, words)
+    field, value = model.model_fields[name], data[name]
+    lows: list[Any] = [each.ge for each in field.metadata if isinstance(each, Ge)]
+    highs: list[Any] = [each.le for each in field.metadata if isinstance(each, Le)]
+    low, high = max(lows, default=None), min(highs, default=None)
+    near = {"greater_than_equal": low, "less_than_equal": high}.get(error["type"])
+    if guess := error.get("ctx", {}).get("nearest"):
+        near = max(low, min(high, guess))
+    kind = _KINDS.get(field.annotation, name)
+    rule = _RULES["timedelta" if kind == "duration" and where is None else kind]
+    rule = rule.format(low=plain(low), high=plain(high))
+    # A 0 that nobody wrote is not suggested: it has a meaning.
+    hint = f"; did you mean {plain(near) if where else repr(near)}?" if near else ""
+    lone = name == "url" and "://" not in str(value)  # it may be a password in the wrong place
+    said = "no url at all" if lone else shown(value)
+    return InvalidInput(OPERATION, f"{place(name)} is {said}, but must be {rule}{hint}")
+
+
+def unknown_setting(found: str, name: str, words: Mapping[str, str]) -> InvalidInput:
+    """The refusal of a name that is none of `words`, with the text of the nearest of them."""
+    near = get_close_matches(name[:64], words, n=1)
+    hint = f"did you mean {words[near[0]]}?" if near else f"known are {', '.join(words.values())}"
+    return InvalidInput(OPERATION, f"unknown setting {found}; {hint}")
+
+
+def redacted(url: str) -> str:
+    """`url` without its secrets: what may be shown, logged or put in an error.
+
+    Passwords are masked even where the url is malformed (one with an unescaped `/`, `?` or `@`),
+    so rather too much is masked than too little. Of the query only `db` and `protocol` are shown.
+    """
+    url = re.sub(r"(?s)^(\w+://)?([^:@/?#]*:)?.*@", r"\1\2***@", url)
+    return re.sub(r"([?&;](?!db=|protocol=)[^=&;]*=)[^&;]*", r"\1***", url)
+
+
+def shown(value: object) -> str:
+    """`value` as an error shows it: without passwords, at most about 80 printable characters."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return "a huge number"
+    if not (value is None or isinstance(value, str | int | float | timedelta)):
+        return f"a {type(value).__name__}"
+    text = repr(redacted(value) if isinstance(value, str) else value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def plain(value: Any) -> Any:
+    """A typed value as a file has it: text, or a number without a needless fraction."""
+    if isinstance(value, timedelta):
+        return show_duration(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def show_setting(name: str, value: Any) -> str:
+    """A value for people: `20m`, `off`, `1000`, a url without its password."""
+    if model_of(name) is ConnectionSettings:
+        return redacted(value)
+    return "off" if name == "stale_wait_threshold" and value < 1 else str(plain(value))
+
+
+class SettingRow(NamedTuple):
+    """One setting for a table: its default as shown, what kind of value, its variable."""
+
+    name: str
+    default: str
+    kind: str
+    variable: str
+    description: str
+
+
+def describe() -> list[SettingRow]:
+    """Every setting, connection first, in the order of the models."""
+    rows = []
+    for name, field in FIELDS.items():
+        kind = _KINDS.get(field.annotation, name)
+        default = show_setting(name, field.default)
+        rows.append(SettingRow(name, default, kind, ENV_NAMES[name], field.description or ""))
+    return rows
+
+
+def model_of(name: str) -> type[HerdSettings] | type[ConnectionSettings]:
+    """The model that has this field; an unknown name is refused with the nearest one."""
+    if name not in FIELDS:
+        raise unknown_setting(shown(name), name, {each: each for each in FIELDS})
+    return HerdSettings if name in HerdSettings.model_fields else ConnectionSettings
+
+
+def parse_setting(name: str, value: object, *, where: str | None = None) -> Any:
+    """The typed value that text or a plain number of a file or command line means for a setting.
+
+    What is already typed is checked. `where` says in a refusal where the value was found.
+    """
+    given = model_of(name).model_validate({name: value}, context=lambda _: where or name)
+    return getattr(given, name)
+
+
+class _Alone(SettingsModel):
+    duration: Duration
+
+
+def parse_duration(
+    value: object, *, operation: str = OPERATION, field: str = "duration"
+) -> timedelta:
+    """The duration that `value` means: whole milliseconds, from 0 to 366 days.
+
+    `value` is a number of seconds (`90`, `0.5`, also as text), a text of days, hours, minutes,
+    seconds and milliseconds in this order (`90s`, `10m`, `1h30m`, `7d`, `500ms`), or a `timedelta`.
+    Anything else is refused with `InvalidInput`, naming `field` and the rule.
+    """
+    try:
+        return _Alone.model_validate({"duration": value}, context=lambda _: field).duration
+    except InvalidInput as refusal:
+        raise InvalidInput(operation, refusal.detail) from None
+
+
+def to_record(settings: HerdSettings, *, only_given: bool = False) -> dict[str, str]:
+    """The fields as a herd's record keeps them and Lua reads them with `tonumber`.
+
+    Durations are whole milliseconds, the threshold is the number of minutes as given, counts are
+    whole numbers. With `only_given` only the fields that were given: what reopening changes.
+    """
+    return {
+        name: str(value // MILLISECOND if isinstance(value, timedelta) else plain(value))
+        for name, value in settings
+        if name in settings.model_fields_set or not only_given
+    }
+
+
+def from_record(record: Mapping[str, str]) -> HerdSettings:
+    """The settings that `to_record` wrote.
+
+    Fields the record lacks (written by an older version) have their defaults, and fields unknown
+    here (written by a newer one) are passed over. A text that is no value raises `InvalidInput`.
+    """
+    values = {
+        name: f"{record[name]}ms" if field.annotation is timedelta else record[name]
+        for name, field in HerdSettings.model_fields.items()
+        if name in record
+    }
+    return HerdSettings.model_validate(values, context=lambda name: f"{name} in the herd's record")

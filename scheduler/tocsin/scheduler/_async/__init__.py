@@ -1,0 +1,1 @@
+"""The async scheduler. The sync one is generated from it."""

@@ -1,0 +1,3 @@
+# Generated from _async/__init__.py by `make generate`; edit that file.
+
+"""The async scheduler. The sync one is generated from it."""

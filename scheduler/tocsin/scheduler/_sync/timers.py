@@ -1,0 +1,79 @@
+# Generated from _async/timers.py by `make generate`; edit that file.
+
+"""Duty: fire what is due, herd by herd, over all partitions."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tocsin.broker import keys, timers
+from tocsin.broker._sync.broker import Broker
+from tocsin.broker.errors import BrokerError
+
+log = logging.getLogger("tocsin.scheduler")
+
+VISIT = 100
+"""Timers that one visit to a herd fires at most."""
+
+HERDS = 100
+"""Herds of a partition that one round visits at most."""
+
+CATCH_UP = 10
+"""Visits in one round to a herd whose last visit did not reach the end of what was due."""
+
+ROUNDS = 10_000
+"""Rounds after which a pass ends, whatever has become due meanwhile."""
+
+
+@dataclass
+class Pass:
+    """What a pass did, and in how many seconds the next timer is due (None: there is none)."""
+
+    fired: Counter[str] = field(default_factory=Counter)
+    next_in: float | None = None
+
+
+def fire(broker: Broker) -> Pass:
+    """Visits every herd that is due, round by round, until none is.
+
+    Each round takes all partitions in an order of its own; a herd with a backlog goes behind those
+    that were due before, so that none is starved. Two schedulers at once cost a script, no more.
+    """
+    fleet = broker.fleet()
+    partitions = [keys.partition(fleet.name, number) for number in range(fleet.partitions)]
+    done, behind, broken = Pass(), set[str](), set[str]()
+    for _ in range(ROUNDS):
+        random.shuffle(partitions)
+        looks = broker.link.run_many(
+            [timers.due(fleet, partition, HERDS) for partition in partitions]
+        )
+        herds: list[str] = []
+        waits: list[float] = []
+        for look in looks:
+            if isinstance(look, BrokerError):
+                raise look
+            herds += [herd for herd in look.herds if herd not in broken]
+            waits += [look.next_in / 1000] if look.next_in is not None else []
+        done.next_in = min(waits, default=None)
+        if not herds:
+            break
+        herds += [herd for _ in range(CATCH_UP - 1) for herd in herds if herd in behind]
+        visits = broker.link.run_many([timers.visit(fleet, herd, VISIT) for herd in herds])
+        behind.clear()
+        for herd, visit in zip(herds, visits, strict=True):
+            if isinstance(visit, BrokerError):
+                broken.add(herd)
+                failure = visit
+                continue
+            done.fired.update(visit)
+            if sum(visit.values()) >= VISIT:
+                behind.add(herd)
+        if broken.issuperset(herds):  # no visit went well: the server's trouble, not a herd's
+            raise failure
+    for herd in broken:
+        log.error("herd %s is left out of this pass: %s", herd, failure.detail)
+        done.fired["set_aside"] += 1
+    return done

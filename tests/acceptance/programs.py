@@ -1,0 +1,204 @@
+"""Programs that acceptance tests run as processes of their own, to kill, freeze and race them.
+
+    python -m tests.acceptance.programs NAME ARGUMENTS
+
+Each says what it does in lines on its output, and does what lines on its input tell it.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from tocsin.broker import Broker, Child
+from tocsin.broker.errors import BrokerError
+from tocsin.scheduler import Scheduler
+
+
+def say(*words: object) -> None:
+    """One line to the test."""
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+def told() -> str:
+    """The next line from the test; the program ends with the test."""
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit()
+    return line.strip()
+
+
+def skew(seconds: str) -> None:
+    """Puts this process's own clock ahead, or behind."""
+    by, now, now_ns = float(seconds), time.time, time.time_ns
+    time.time = lambda: now() + by
+    time.time_ns = lambda: now_ns() + int(by * 1e9)
+
+
+def handler(url: str, fleet: str, herd: str, agent: str, token: str, ahead: str = "0") -> None:
+    """An agent: says what it took, and acks it when told `ack`."""
+    skew(ahead)
+    with Broker.connect(url, fleet=fleet) as broker:
+        child = broker.join(herd, agent, token)
+        say("joined", child.instance)
+        for turn in child.turns():
+            for envelope in turn:
+                say("took", json.dumps([envelope.body, envelope.attempts]))
+            if told() == "ack":
+                turn.ack()
+                say("acked", len(turn.fenced))
+
+
+def asker(url: str, fleet: str, herd: str, agent: str, token: str, ahead: str = "0") -> None:
+    """A child that asks planner about each task it is given."""
+    skew(ahead)
+    with Broker.connect(url, fleet=fleet) as broker:
+        child = broker.join(herd, agent, token)
+        say("joined", child.instance)
+        for turn in child.turns():
+            with turn:
+                for envelope in turn:
+                    if envelope.kind == "task":
+                        child.message("planner", "?", task=envelope.task_id, expects_reply=True)
+                        say("asked", envelope.task_id)
+
+
+def worker(url: str, fleet: str, herd: str, agent: str, token: str, directory: str) -> None:
+    """Works on each question in one long turn, with a transcript and no call, until told to answer.
+
+    A thread appends to the transcript, as a coding agent's does while its model thinks.
+    """
+    with Broker.connect(url, fleet=fleet) as broker:
+        child = broker.join(herd, agent, token)
+        say("joined", child.instance)
+        for turn in child.turns():
+            with turn:
+                done = threading.Event()
+                writing = threading.Thread(target=_write, args=(directory, done), daemon=True)
+                writing.start()
+                say("works")
+                assert told() == "answer"
+                done.set()
+                writing.join()
+                child.reply(turn[0], f"done: {turn[0].body}")
+
+
+def _write(directory: str, done: threading.Event) -> None:
+    with Path(directory, "transcript.jsonl").open("a", buffering=1) as transcript:
+        while not done.wait(0.05):
+            transcript.write("{}\n")
+
+
+def answerer(url: str, fleet: str, herd: str, agent: str, token: str) -> None:
+    """Says each question it is asked, and answers those that lines tell it, by their text."""
+    with Broker.connect(url, fleet=fleet) as broker:
+        child = broker.join(herd, agent, token)
+        say("joined", child.instance)
+        questions: dict[str, Any] = {}
+
+        def take() -> None:
+            for turn in child.turns():
+                for envelope in turn:
+                    questions[envelope.body] = envelope
+                    say("asked", envelope.body)
+                turn.ack()
+
+        threading.Thread(target=take, daemon=True).start()
+        while body := told():
+            child.reply(questions[body], f"to {body}")
+
+
+def asks(
+    url: str,
+    fleet: str,
+    herd: str,
+    agent: str,
+    token: str,
+    to: str,
+    body: str,
+    window: str = "600",
+) -> None:
+    """Asks, and says what came of it."""
+    with Broker.connect(url, fleet=fleet) as broker:
+        me = broker.join(herd, agent, token)
+        say("joined", me.instance)
+        try:
+            reply = me.ask(to, body, window=timedelta(seconds=float(window)))
+        except BrokerError as error:
+            say("ended", error.code, error.detail)
+        else:
+            say("answered", json.dumps(reply.body))
+        told()
+
+
+def scheduler(url: str, fleet: str, ahead: str = "0") -> None:
+    """A scheduler that runs until SIGTERM."""
+    skew(ahead)
+    with Broker.connect(url, fleet=fleet) as broker:
+        running = Scheduler(broker)
+        signal.signal(signal.SIGTERM, lambda *_: running.stop())
+        say("runs")
+        running.run()
+    say("stopped")
+
+
+def schedulers(url: str, fleet: str) -> None:
+    """Starts one more scheduler process at each line, and says its process id."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    say("ready")
+    while told() == "start":
+        pid = os.fork()
+        if pid == 0:
+            with Broker.connect(url, fleet=fleet) as broker:
+                Scheduler(broker).run()
+            os._exit(0)
+        say("started", pid)
+
+
+def finishers(url: str, fleet: str, herd: str, agent: str, token: str, task: str, n: str) -> None:
+    """As many processes, which all say at once that the task is done, each with its own words."""
+    fork = multiprocessing.get_context("fork")
+    line, results = fork.Barrier(int(n)), fork.SimpleQueue()
+
+    def finish(number: int) -> None:
+        with Broker.connect(url, fleet=fleet) as broker:
+            child = broker.join(herd, agent, token)
+            assert isinstance(child, Child)
+            line.wait(30)
+            settled = child.done(task, "completed", summary=f"by process {number}")
+            results.put([number, settled.summary])
+
+    processes = [fork.Process(target=finish, args=(number,)) for number in range(int(n))]
+    for process in processes:
+        process.start()
+    say("results", json.dumps([results.get() for _ in processes]))
+    for process in processes:
+        process.join()
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    program.__name__: program
+    for program in (
+        handler,
+        asker,
+        worker,
+        answerer,
+        asks,
+        scheduler,
+        schedulers,
+        finishers,
+    )
+}
+
+if __name__ == "__main__":
+    PROGRAMS[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,173 @@
+"""The answer to a call is lost, and the client library repeats it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+
+import pytest
+import redis
+
+from tests.fleets import bodies, of_kind, reminders
+from tests.proxy import Proxy
+from tests.requirements import proves
+from tocsin.broker import AsyncBroker, scripts
+from tocsin.scheduler import AsyncScheduler
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[Proxy]:
+    """The way to a server that knows all scripts, so that a call is one command."""
+    with redis.Redis.from_url(url) as client:
+        for name in scripts.names():
+            client.script_load(scripts.load(name).text)
+    with Proxy(url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def behind(proxy: Proxy, fleet_name: str, clock) -> AsyncIterator[AsyncBroker]:
+    """A broker whose every command goes through the proxy."""
+    async with AsyncBroker.connect(proxy.url, fleet=fleet_name, clock=clock) as broker:
+        yield broker
+
+
+def cut(proxy: Proxy, script: str, when: str):
+    """Loses the answer to the next run of a script, or the command itself."""
+    return proxy.cut_next(scripts.load(script).sha, before=when == "command")
+
+
+LOST = pytest.mark.parametrize("when", ["answer", "command"])
+
+
+@LOST
+@proves("P12")
+async def test_a_message_whose_answer_is_lost(herd, behind, proxy, when):
+    """Case 1: one envelope in the inbox, one handler run, and the sender hears of one."""
+    scout = await behind.join(herd.name, "scout", herd.scout.token)
+    lost = cut(proxy, "message_send", when)
+
+    sent = await scout.message("planner", "once")
+
+    assert lost.happened
+    turn = await herd.planner.next_turn(timeout=1)
+    assert [mail.message_id for mail in turn] == [sent.message_id]
+    await turn.ack()
+    assert await herd.planner.next_turn(timeout=0) is None
+
+
+@LOST
+@proves("P12")
+async def test_a_delegation_whose_answer_is_lost(herd, behind, proxy, when):
+    """Case 1: one task, not a busy child."""
+    parent = await behind.join(herd.name, "parent", herd.parent.token)
+    lost = cut(proxy, "task_delegate", when)
+
+    task = await parent.delegate("scout", "once")
+
+    assert lost.happened
+    assert [known.id for known in await parent.tasks()] == [task.id]
+    assert len(await herd.scout.receive()) == 1
+
+
+@LOST
+@proves("P12")
+async def test_a_done_whose_answer_is_lost(herd, behind, proxy, when):
+    """Case 1: one settlement, nothing late."""
+    task = await herd.working(herd.scout)
+    scout = await behind.join(herd.name, "scout", herd.scout.token)
+    lost = cut(proxy, "task_done", when)
+
+    settled = await scout.done(task.id, summary="once")
+
+    assert lost.happened and settled.summary == "once"
+    assert len(of_kind(await herd.parent.receive(), "task_settled")) == 1
+    assert "late_done" not in [line.event for line in await herd.parent.journal()]
+
+
+@LOST
+@proves("P12")
+async def test_a_question_and_a_reply_whose_answers_are_lost(herd, behind, proxy, when):
+    """Case 1: one question in one episode, one reply."""
+    task = await herd.working(herd.scout)
+    scout = await behind.join(herd.name, "scout", herd.scout.token)
+    planner = await behind.join(herd.name, "planner", herd.planner.token)
+    first = cut(proxy, "message_send", when)
+    sent = await scout.message("planner", "?", task=task.id, expects_reply=True)
+    assert first.happened
+    second = cut(proxy, "request_reply", when)
+    reply = await planner.reply(sent.message_id, "!")
+
+    assert second.happened
+    known = await herd.parent.task(task.id)
+    assert (known.state, known.episode) == ("running", 1)
+    assert [mail.message_id for mail in await herd.scout.receive()] == [reply.message_id]
+    assert "second_reply" not in [line.event for line in await herd.parent.journal()]
+
+
+@LOST
+@proves("P12")
+async def test_an_ack_whose_answer_is_lost(herd, behind, proxy, when):
+    """Case 1: handled once, nobody fenced."""
+    await herd.scout.message("planner", "once")
+    planner = await behind.join(herd.name, "planner", herd.planner.token)
+    turn = await planner.next_turn(timeout=1)
+    lost = cut(proxy, "inbox_ack", when)
+
+    await turn.ack()
+
+    assert lost.happened and turn.fenced == ()
+    assert len(await herd.planner.receive()) == 0
+    assert [line.event for line in await herd.parent.journal()].count("handled") == 1
+
+
+@LOST
+@proves("P12")
+async def test_taking_whose_answer_is_lost(herd, behind, proxy, when):
+    """Case 2: mail whose taker never got the answer is handled, by that taker, at once."""
+    planner = await behind.join(herd.name, "planner", herd.planner.token)
+    await herd.scout.message("planner", "once")
+    lost = cut(proxy, "inbox_take", when)
+
+    turn = await planner.next_turn(timeout=5)
+
+    assert lost.happened
+    assert [(mail.body, mail.attempts) for mail in turn] == [("once", 0)]
+
+
+@proves("P12")
+async def test_a_taker_that_was_interrupted_finds_its_mail_again(herd, behind, proxy):
+    """Case 2: a turn that was cancelled while its answer was on the way is the next one's."""
+    planner = await behind.join(herd.name, "planner", herd.planner.token)
+    await herd.scout.message("planner", "once")
+    proxy.freeze()
+    taking = asyncio.create_task(planner.next_turn(timeout=5))
+    _, still = await asyncio.wait({taking}, timeout=0.2)
+    assert still, "its answer is on the way"
+    taking.cancel()
+    proxy.thaw()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+
+    assert bodies(await planner.next_turn(timeout=5)) == ["once"]
+
+
+@LOST
+@pytest.mark.parametrize("step", ["fleet_open", "timers_due", "herd_visit"])
+@proves("P1", "P16")
+async def test_each_step_of_the_scheduler_loses_its_answer(
+    open_herd, proxy, fleet_name, clock, step, when
+):
+    """Case 17: three expired waits, whatever answer the scheduler missed: three reminders."""
+    herds = [await open_herd(name, "scout", "planner") for name in ("one", "two", "three")]
+    for herd in herds:
+        await herd.waiting()
+    clock.advance(timedelta(minutes=5))
+
+    async with AsyncBroker.connect(proxy.url, fleet=fleet_name, clock=clock) as broker:
+        lost = cut(proxy, step, when)
+        await AsyncScheduler(broker).tick()
+
+    assert lost.happened
+    assert [len(reminders(await herd.parent.receive())) for herd in herds] == [1, 1, 1]

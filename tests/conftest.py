@@ -1,0 +1,132 @@
+"""One private, real server for each test worker; a fleet of its own for each test.
+
+A server that cannot be started fails the tests: they are never skipped for it. After every test
+that had a fleet, its herds are closed and outlived, and nothing of them may be left (`leftovers`).
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fleets import Herd, HerdMaker
+from tests.leftovers import assert_nothing_outlives_its_owner
+from tocsin.broker import AsyncBroker, Broker, ManualClock
+from tocsin.broker.embedded import EmbeddedServer
+from tocsin.scheduler import AsyncScheduler, Scheduler
+
+_PASSED = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "proves(*ids): the promises of tests/requirements.py that the test proves"
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    report = yield
+    if call.when == "call":
+        item.stash[_PASSED] = report.passed
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No setting of the person who runs the tests leaks in, by a file or a variable."""
+    empty: Path = tmp_path_factory.mktemp("no-settings")
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in [name for name in os.environ if name.startswith("TOCSIN_")]:
+            patch.delenv(variable)
+        patch.setenv("XDG_CONFIG_HOME", str(empty))
+        yield
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedServer]:
+    """A real server on a free port that keeps nothing, shared by the tests of one worker.
+
+    A test that kills, fills, flushes or reconfigures a server starts one of its own.
+    """
+    with EmbeddedServer(durable=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def server_url(server: EmbeddedServer) -> str:
+    """The address of the shared server, for fixtures that live as long as it."""
+    return server.url
+
+
+@pytest.fixture
+def url(server: EmbeddedServer) -> str:
+    """The address of the shared server; with `fleet_name` it is a clean database."""
+    assert server.is_running(), "the shared server is gone: an earlier test ended or blocked it"
+    return server.url
+
+
+@pytest.fixture
+def fleet_name() -> str:
+    """A fleet that no other test has, so that nothing needs to be flushed between tests."""
+    return f"t-{uuid.uuid4().hex[:16]}"
+
+
+@pytest.fixture(autouse=True)
+def _no_key_outlives_its_owner(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a test that had a fleet: every key is of a known kind, and all of them end."""
+    if "fleet_name" not in request.fixturenames:
+        yield
+        return
+    url, fleet_name = request.getfixturevalue("url"), request.getfixturevalue("fleet_name")
+    yield
+    if request.node.stash.get(_PASSED, False):
+        assert_nothing_outlives_its_owner(url, fleet_name)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The time of the fleet, which only the test moves."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def broker(url: str, fleet_name: str, clock: ManualClock) -> AsyncIterator[AsyncBroker]:
+    """A broker of the test's fleet, under the test's clock."""
+    async with AsyncBroker.connect(url, fleet=fleet_name, clock=clock) as broker:
+        yield broker
+
+
+@pytest.fixture
+def scheduler(broker: AsyncBroker) -> AsyncScheduler:
+    """A scheduler that runs when the test ticks it."""
+    return AsyncScheduler(broker)
+
+
+@pytest.fixture
+def open_herd(broker: AsyncBroker, clock: ManualClock, scheduler: AsyncScheduler) -> HerdMaker:
+    """Opens herds with children of the names wanted: `await open_herd("h", "scout")`."""
+    return HerdMaker(broker, clock, scheduler)
+
+
+@pytest.fixture
+async def herd(open_herd: HerdMaker) -> Herd:
+    """A herd with a parent and two children, scout and planner, each with a live instance."""
+    return await open_herd("release-42", "scout", "planner")
+
+
+@pytest.fixture
+def sync_broker(url: str, fleet_name: str, clock: ManualClock) -> Iterator[Broker]:
+    """A sync broker of the test's fleet, under the test's clock."""
+    with Broker.connect(url, fleet=fleet_name, clock=clock) as broker:
+        yield broker
+
+
+@pytest.fixture
+def sync_scheduler(sync_broker: Broker) -> Scheduler:
+    """A sync scheduler that runs when the test ticks it."""
+    return Scheduler(sync_broker)

@@ -1,0 +1,251 @@
+"""A server whose memory is full: what frees it goes on, what fills it is refused (case 19)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+import redis
+
+from tocsin.broker import (
+    Broker,
+    Child,
+    HerdSettings,
+    ManualClock,
+    Parent,
+    asks,
+    errors,
+    scripts,
+    timers,
+)
+from tocsin.broker.embedded import EmbeddedServer
+from tocsin.scheduler import Scheduler
+
+ENDS_WORK = {
+    "inbox_take",
+    "inbox_show",
+    "inbox_ack",
+    "inbox_nack",
+    "request_reply",
+    "request_cancel",
+    "task_done",
+    "task_cancel",
+    "agent_close",
+    "herd_close",
+    "ask_look",
+    "ask_confirm",
+    "ask_leave",
+}
+"""What takes mail in and brings work to its end."""
+
+KEEPS_ALIVE = {"fleet_open", "instance_join", "instance_renew", "instance_leave"}
+"""Without these no process could come and end anything."""
+
+LOOKS = {
+    "herd_list",
+    "herd_read",
+    "journal_read",
+    "message_read",
+    "roster",
+    "task_list",
+    "task_read",
+    "timers_due",
+}
+"""What writes nothing but the partition's clock."""
+
+
+@dataclass
+class Full:
+    """A herd on a server, and the memory of that server."""
+
+    parent: Parent
+    scout: Child
+    planner: Child
+    clock: ManualClock
+    broker: Broker
+    client: redis.Redis
+
+    def fill(self) -> None:
+        """From here on the server has more in its memory than it may; it has seen no script."""
+        self.client.script_flush()
+        self.client.config_set("maxmemory", 1024 * 1024)
+
+    def empty(self) -> None:
+        """The limit is lifted."""
+        self.client.config_set("maxmemory", 0)
+
+    def dump(self) -> dict[bytes, bytes]:
+        """Everything the server holds, to the byte."""
+        names = sorted(self.client.scan_iter(count=1000))
+        return {name: self.client.dump(name) or b"" for name in names}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    """A server of these tests' own, because they fill it."""
+    with EmbeddedServer(durable=False) as running:
+        yield running
+
+
+@pytest.fixture
+def full(server: EmbeddedServer, fleet_name: str) -> Iterator[Full]:
+    """A herd with a task at work that waits for an answer."""
+    clock = ManualClock()
+    with (
+        redis.Redis.from_url(server.url) as client,
+        Broker.connect(server.url, fleet=fleet_name, clock=clock) as broker,
+    ):
+        parent = broker.open_herd("h", settings=HerdSettings(max_open_tasks=5))
+        scout, planner = (
+            broker.join("h", name, parent.register(name).token or "")
+            for name in ("scout", "planner")
+        )
+        assert isinstance(scout, Child)
+        assert isinstance(planner, Child)
+        yield Full(parent, scout, planner, clock, broker, client)
+        client.config_set("maxmemory", 0)
+
+
+def test_the_scripts_that_work_in_a_full_memory_are_those_that_end_work():
+    """A script is `allow-oom` for one of three reasons, and no other script is."""
+    allowed = {name for name in scripts.names() if scripts.load(name).memory == "allow-oom"}
+    assert allowed == ENDS_WORK | KEEPS_ALIVE | LOOKS
+
+
+def test_work_comes_to_its_end_in_a_full_memory(full, server):
+    """Take, ack, reply, done, cancel; also from a process that starts only now."""
+    task = full.parent.delegate("scout", "Find it")
+    other = full.parent.delegate("scout", "Find the other")
+    full.scout.inbox()
+    question = full.scout.message("planner", "Which?", task=task.id, expects_reply=True)
+    given_up = full.scout.message("planner", "And?", task=task.id, expects_reply=True)
+    full.fill()
+
+    with Broker.connect(server.url, fleet=full.broker.name, clock=full.clock) as late:
+        again = late.join("h", "scout", full.scout.token)
+        assert isinstance(again, Child)
+        asked = full.planner.next_turn(timeout=0)
+        assert asked is not None
+        assert [mail.message_id for mail in asked] == [question.message_id, given_up.message_id]
+        full.planner.reply(question.message_id, "That one.")
+        full.scout.cancel_request(given_up.message_id)
+        asked.ack()
+        answered = again.receive()
+        assert [mail.kind for mail in answered] == ["task", "task", "reply"]
+        answered.ack()
+        assert again.done(task.id, summary="found").ok
+    assert full.parent.cancel(other.id).return_code == 130
+    full.parent.receive().ack()
+    assert full.parent.tasks("waiting") == []
+    full.parent.close("planner")
+    assert {info.agent: info.state for info in full.parent.roster()}["planner"] == "closed"
+
+
+def test_an_ask_comes_to_its_end_in_a_full_memory(full):
+    """It is answered, or its own look ends it; its task runs again."""
+    task = full.parent.delegate("scout", "Find it")
+    full.scout.inbox()
+    for request, how in (("msg_0000000000000000000000001", task.id), (LAST, None)):
+        opened = asks.open_ask(
+            full.scout.caller,
+            "planner",
+            "Which?",
+            request=request,
+            call="call_1",
+            task=how,
+            window=None,
+            ceiling=None,
+            probe=None,
+            thread=None,
+            data=None,
+        )
+        full.broker.run(opened)
+    full.fill()
+
+    full.planner.reply("msg_0000000000000000000000001", "That one.")
+    answer = full.scout.ask_wait("msg_0000000000000000000000001")
+    assert answer is not None
+    assert answer.body == "That one."
+    assert full.parent.task(task.id).state == "running"
+    full.clock.advance(timedelta(minutes=10))
+    with pytest.raises(errors.NoReply):
+        full.scout.ask_wait(LAST)
+
+
+LAST = "msg_0000000000000000000000002"
+
+REFUSED: dict[str, Callable[[Full, str, str], object]] = {
+    "message_send": lambda f, task, request: f.scout.message("planner", "hello"),
+    "task_delegate": lambda f, task, request: f.parent.delegate("scout", "Find it"),
+    "task_watch": lambda f, task, request: f.parent.watch(task),
+    "request_remind": lambda f, task, request: f.parent.remind(request),
+    "request_reroute": lambda f, task, request: f.parent.reroute(request, "scout"),
+    "agent_register": lambda f, task, request: f.parent.register("tester"),
+    "agent_rotate": lambda f, task, request: f.parent.rotate("scout"),
+    "agent_status": lambda f, task, request: f.scout.set_status("idle"),
+    "agent_probe": lambda f, task, request: f.scout.probe({"transcript": 1}),
+    "ask_open": lambda f, task, request: f.scout.ask("planner", "Which?"),
+    "agent_progress": lambda f, task, request: f.scout.progress("half"),
+    "herd_open": lambda f, task, request: f.broker.open_herd("another"),
+    "herd_set": lambda f, task, request: f.parent.set_settings(HerdSettings(inbox_limit=5)),
+    "herd_visit": lambda f, task, request: f.broker.run(timers.visit(f.broker.fleet(), "h", 10)),
+    "scheduler_report": lambda f, task, request: f.broker.run(
+        timers.report(f.broker.fleet(), "s", {"pid": 1})
+    ),
+}
+
+
+def test_every_script_is_judged_here():
+    """Each that is not `allow-oom` has its refusal below."""
+    allowed = ENDS_WORK | KEEPS_ALIVE | LOOKS
+    assert REFUSED.keys() == set(scripts.names()) - allowed
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_new_work_is_refused_whole_in_a_full_memory(full, name):
+    """`unavailable`, retryable, saying what to do; no key of the server is different afterwards."""
+    task = full.parent.delegate("scout", "Find it")
+    asked = full.scout.message("planner", "Which?", task=task.id, expects_reply=True)
+    full.fill()
+    before = full.dump()
+    with pytest.raises(errors.Unavailable) as refusal:
+        REFUSED[name](full, task.id, asked.message_id)
+    assert refusal.value.retryable
+    assert "memory" in refusal.value.detail and "maxmemory" in refusal.value.detail
+    assert full.dump() == before
+
+
+def test_what_was_refused_is_accepted_once_when_there_is_room(full):
+    """The same call again, by its key, is one message."""
+    full.fill()
+    with pytest.raises(errors.Unavailable):
+        full.scout.message("planner", "hello", key="k")
+    full.empty()
+    sent = full.scout.message("planner", "hello", key="k")
+    assert not sent.duplicate
+    assert [mail.message_id for mail in full.planner.receive()] == [sent.message_id]
+
+
+def test_a_reminder_that_fell_due_in_a_full_memory_comes_exactly_once(full):
+    """The scheduler is told, nothing is half done, and afterwards there is one reminder a wait."""
+    scheduler = Scheduler(full.broker)
+    for number in range(3):
+        task = full.parent.delegate("scout", f"Find {number}")
+        full.scout.message("planner", "Which?", task=task.id, expects_reply=True)
+    full.fill()
+    full.clock.advance(timedelta(minutes=6))
+    before = full.dump()
+    for _ in range(3):
+        with pytest.raises(errors.Unavailable, match="memory"):
+            scheduler.tick()
+    after = full.dump()  # in which looking has moved the clocks of the partitions on, no more
+    assert {name for name in before if before[name] != after.get(name)} <= {
+        name for name in before if name.endswith(b"}")
+    }
+    full.empty()
+    assert scheduler.tick()["reminders"] == 3
+    assert "reminders" not in scheduler.tick()
+    reminders = [mail for mail in full.parent.receive() if mail.kind == "reminder"]
+    assert len({mail.task_id for mail in reminders}) == len(reminders) == 3

@@ -1,0 +1,167 @@
+"""The way to a server: a wrong url in words, failures as ours, no secret anywhere (case 31)."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Iterator
+
+import pytest
+import redis
+from redis import exceptions
+
+from tocsin.broker import AsyncBroker, Broker, agents, errors
+from tocsin.broker.caller import Caller, Fleet
+from tocsin.broker.connections import Server, failure, read
+from tocsin.broker.embedded import EmbeddedServer
+
+SECRET = "pa55w0rd"
+
+REFUSED = [
+    f"redis://user:{SECRET}/x@127.0.0.1:1/0",
+    f"redis://user:{SECRET}#@127.0.0.1:1/0",
+    f"redis://user:{SECRET}?@127.0.0.1:1/0",
+    f"redis://user:{SECRET}@127.0.0.1:port/0",
+    f"redis://user:{SECRET}@127.0.0.1:99999/0",
+    f"redis://user:{SECRET}@[::1/0",
+    f"redis://user:{SECRET}@\u2100.example/0",
+    f"http://user:{SECRET}@127.0.0.1:1",
+    f"redis+tls://user:{SECRET}@127.0.0.1:1",
+    f"user:{SECRET}@127.0.0.1:1",
+    f"redis://127.0.0.1:1/0?passwd={SECRET}",
+    f"redis://127.0.0.1:1/0?socket_timeout={SECRET}",
+    f"rediss://127.0.0.1:1/0?ssl_cert_reqs={SECRET}",
+    "",
+    "127.0.0.1:6379",
+    "redis://127.0.0.1:1/0?no_such_option=1",
+]
+UNREACHABLE = [
+    f"redis://user:{SECRET}@127.0.0.1:1/0",
+    f"redis://:{SECRET}%40x@127.0.0.1:1/0",
+    f"redis://127.0.0.1:1/0?password={SECRET}",
+    f"rediss://user:{SECRET}@127.0.0.1:1/0",
+    f"unix://user:{SECRET}@/no/such.sock",
+]
+
+
+def told(error: BaseException) -> str:
+    """All that a log with a traceback would show of it, causes and contexts included."""
+    return "".join(traceback.format_exception(error)) + repr(error)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One try: the back-off between several is not what is looked at."""
+    monkeypatch.setattr("tocsin.broker.connections.TRIES", 0)
+
+
+@pytest.mark.parametrize("url", REFUSED)
+def test_a_url_that_cannot_be_used_is_refused_without_its_secret(url):
+    """`invalid_input`, with the form that a url has; nothing is sent."""
+    with Broker.connect(url) as broker, pytest.raises(errors.InvalidInput) as refused:
+        broker.herds()
+    assert "redis://user:password@host:port/0" in refused.value.detail
+    assert SECRET not in told(refused.value)
+
+
+@pytest.mark.parametrize("url", REFUSED)
+async def test_the_async_client_refuses_the_same(url):
+    """In the same words."""
+    async with AsyncBroker.connect(url) as broker:
+        with pytest.raises(errors.InvalidInput) as refused:
+            await broker.herds()
+    assert SECRET not in told(refused.value)
+
+
+@pytest.mark.parametrize("url", UNREACHABLE)
+def test_a_server_that_is_not_there_is_unavailable_and_the_secret_stays_one(url):
+    """Retryable, naming the address without what proves the caller."""
+    with Broker.connect(url) as broker, pytest.raises(errors.Unavailable) as failed:
+        broker.herds()
+    assert failed.value.retryable
+    assert "see that the server runs" in failed.value.detail
+    assert SECRET not in told(failed.value)
+
+
+@pytest.mark.parametrize("value", [None, 1, b"redis://127.0.0.1", ["redis://127.0.0.1"]])
+def test_a_url_is_text(value):
+    """Whatever else is given is named by its type."""
+    with pytest.raises(errors.InvalidInput, match=f"url must be text, not {type(value).__name__}"):
+        Broker.connect(value)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[EmbeddedServer]:
+    """A server that asks for a password."""
+    with EmbeddedServer(durable=False) as server, redis.Redis.from_url(server.url) as client:
+        client.config_set("requirepass", SECRET)
+        yield server
+        client.auth(SECRET)
+        client.config_set("requirepass", "")
+
+
+@pytest.mark.parametrize("wrong", ["", ":wrong-pa55@", f"nobody:{SECRET}@"])
+def test_a_refused_password_is_said_to_be_that(guarded, wrong):
+    """`unavailable`, naming neither the wrong password nor the right one."""
+    url = guarded.url.replace("redis://", f"redis://{wrong}")
+    with Broker.connect(url) as broker, pytest.raises(errors.Unavailable) as failed:
+        broker.herds()
+    assert "refused the user or password" in failed.value.detail
+    assert SECRET not in told(failed.value) and "wrong-pa55" not in told(failed.value)
+
+
+def test_a_password_with_strange_characters_opens_the_door(guarded):
+    """Written as %XX in the url, as the refusal of a wrong one says."""
+    with redis.Redis.from_url(guarded.url, password=SECRET) as client:
+        client.config_set("requirepass", "p@s:s/w?d#")
+        url = guarded.url.replace("redis://", "redis://:p%40s%3As%2Fw%3Fd%23@")
+        with Broker.connect(url) as broker:
+            assert broker.fleet().partitions == 16
+        client.config_set("requirepass", SECRET)
+
+
+def test_a_unix_socket_will_do():
+    """Calls, bells and leases over a socket in the file system."""
+    with tempfile.TemporaryDirectory() as folder:  # its name is shorter than tmp_path's
+        options = {"unixsocket": f"{folder}/s"}
+        with (
+            EmbeddedServer(durable=False, options=options),
+            Broker.connect(f"unix://{folder}/s") as broker,
+        ):
+            parent = broker.open_herd("h")
+            assert parent.next_turn(timeout=0.01) is None
+            assert parent.roster()[0].present
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (exceptions.ConnectionError("Error 111"), "no answer from redis://u:***@h/0"),
+        (exceptions.TimeoutError("slow"), "no answer from redis://u:***@h/0"),
+        (exceptions.BusyLoadingError("loading"), "no answer from"),
+        (exceptions.AuthenticationError("WRONGPASS"), "refused the user or password"),
+        (exceptions.NoPermissionError("NOPERM this user"), "answered: NOPERM this user"),
+        (exceptions.OutOfMemoryError("OOM command not allowed"), "raise maxmemory"),
+        (exceptions.ResponseError("x" * 5_000), "answered: xxx"),
+    ],
+)
+def test_what_goes_wrong_at_the_server_is_unavailable_with_what_to_do(error, says):
+    """One class for all of it, its operation, a text of bounded length, no password."""
+    made = failure("delegate", f"redis://u:{SECRET}@h/0", error)
+    assert (made.code, made.operation, made.retryable) == ("unavailable", "delegate", True)
+    assert says in made.detail
+    assert len(made.detail) < 500 and SECRET not in made.detail
+
+
+@pytest.mark.parametrize("code", sorted(errors.CODES))
+def test_a_refusal_of_a_script_is_the_error_of_its_code(code):
+    """With the operation that was called and the sentence of the script."""
+    call = agents.renew(Caller(Fleet("f", 16, None), "h", "scout", "", "inst_1"))
+    with pytest.raises(errors.CODES[code]) as refused:
+        read(call, [b"refused", code.encode(), "because \u2014 yes".encode()])
+    assert (refused.value.operation, refused.value.detail) == ("renew", "because \u2014 yes")
+
+
+def test_a_server_shows_no_secret_of_its_url():
+    """Not in a log that shows the object either."""
+    assert SECRET not in repr(Server(f"redis://user:{SECRET}@127.0.0.1:1/0"))

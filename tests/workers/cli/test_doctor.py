@@ -1,0 +1,122 @@
+"""`tocsin doctor`: what is fit, what is not, and what it says to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from tocsin.broker import Broker, ScaledClock, keys, timers
+from tocsin.broker.embedded import EmbeddedServer
+
+
+@pytest.fixture
+def alive(url, fleet_name) -> Iterator[None]:
+    """A scheduler has just reported."""
+    with Broker.connect(url, fleet=fleet_name) as broker:
+        facts = {"host": "h", "pid": 7, "version": "0"}
+        broker.run(timers.report(broker.fleet(), "sched_1", facts))
+        yield
+        broker.run(timers.report(broker.fleet(), "sched_1", None))
+
+
+def look(cli, *args, **variables):
+    """What doctor found: exit code, and its findings by check."""
+    result = cli.run("doctor", "--json", *args, **variables)
+    document = json.loads(result.stdout)
+    assert document["healthy"] is (result.exit_code == 0)
+    return result.exit_code, {each["check"]: each for each in document["findings"]}
+
+
+def test_a_fleet_that_is_fit(cli, alive):
+    """A running server and scheduler are good, and each check has its line."""
+    code, found = look(cli)
+    assert code == 0
+    assert list(found) == [
+        "server", "eviction", "memory", "persistence", "clock", "fleet", "schedulers",
+    ]  # fmt: skip
+    assert "valkey" in found["server"]["detail"] or "redis" in found["server"]["detail"]
+    assert "1 alive: sched_1 (h, process 7" in found["schedulers"]["detail"]
+    assert "16 partitions, schema 1" in found["fleet"]["detail"]
+    assert found["persistence"]["health"] == "warning"
+    table = cli.good("doctor").stdout
+    assert "✓ good" in table and "! warning" in table
+
+
+def test_it_changes_nothing(cli, url):
+    """A look at a fleet that nobody has used leaves no key, and misses the scheduler."""
+    code, found = look(cli)
+    assert code == 1
+    assert "not used yet" in found["fleet"]["detail"]
+    assert found["schedulers"]["health"] == "broken"
+    assert "tocsin scheduler" in found["schedulers"]["detail"]
+    with redis.Redis.from_url(url) as client:
+        assert client.keys(f"*{cli.fleet}*") == []
+
+
+def test_a_scheduler_that_went_silent(cli, alive, url):
+    """A scheduler that has not reported for a while does not count as alive."""
+    with redis.Redis.from_url(url) as client:
+        client.hset(keys.schedulers(cli.fleet), "sched_1", '1000000000000 {"host": "h"}')
+    code, found = look(cli)
+    assert (code, found["schedulers"]["health"]) == (1, "broken")
+
+
+def test_a_fleet_of_another_version(cli, alive, url):
+    """A fleet whose layout this version does not know is broken, and says which it has."""
+    with redis.Redis.from_url(url) as client:
+        client.hset(keys.fleet(cli.fleet), "schema", 99)
+        code, found = look(cli)
+        client.hset(keys.fleet(cli.fleet), "schema", 1)
+    assert (code, found["fleet"]["health"]) == (1, "broken")
+    assert "schema 99" in found["fleet"]["detail"]
+
+
+def test_a_scaled_clock(cli, url):
+    """A fleet that runs fast says how fast."""
+    with Broker.connect(url, fleet=cli.fleet, clock=ScaledClock(60)) as broker:
+        broker.fleet()
+    assert "60 times as fast" in look(cli)[1]["fleet"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "health"), [("0", "warning"), ("100mb", "broken")], ids=["unlimited", "limited"]
+)
+def test_an_evicting_server(cli, limit, health):
+    """Case 14: an eviction policy other than noeviction is a loud warning."""
+    options = {"maxmemory": limit, "maxmemory-policy": "allkeys-lru"}
+    with EmbeddedServer(durable=False, options=options) as server:
+        code, found = look(cli, TOCSIN_URL=server.url)
+        result = cli.run("doctor", TOCSIN_URL=server.url)
+    assert (code, found["eviction"]["health"]) == (1, health)
+    assert "CONFIG SET maxmemory-policy noeviction" in found["eviction"]["detail"]
+    assert "warning: THE SERVER MAY LOSE YOUR DATA" in result.stderr
+
+
+def test_memory_and_persistence(cli, tmp_path):
+    """A durable server keeps an append-only file; a full memory and a missing one are told."""
+    options = {"maxmemory": "100mb"}
+    with EmbeddedServer(tmp_path / "data", options=options) as server:
+        found = look(cli, TOCSIN_URL=server.url)[1]
+        assert found["persistence"]["detail"] == "append-only file"
+        assert "of 100.0 MB" in found["memory"]["detail"]
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", "1mb")
+            assert look(cli, TOCSIN_URL=server.url)[1]["memory"]["health"] == "broken"
+
+
+def test_a_replica(cli, server):
+    """A replica takes no writes: broken, and says to use its primary."""
+    with EmbeddedServer(durable=False) as other:
+        with redis.Redis.from_url(other.url) as client:
+            client.replicaof("127.0.0.1", server.port)
+        code, found = look(cli, TOCSIN_URL=other.url)
+    assert (code, found["server"]["health"]) == (1, "broken")
+    assert "use its primary" in found["server"]["detail"]
+
+
+def test_no_server(cli):
+    """A server that is not there is 69, as of any command."""
+    assert cli.run("doctor", TOCSIN_URL="redis://127.0.0.1:1/0").exit_code == 69

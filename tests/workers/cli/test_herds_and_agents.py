@@ -1,0 +1,221 @@
+"""Herds and agents: opened, looked at, closed; what is refused, and what is printed of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from typer.main import get_command
+
+from tocsin.workers.cli.app import app
+
+
+def test_a_herd_from_open_to_closed(cli):
+    """A herd is opened, listed, shown with its agents and settings, and closed."""
+    opened = cli.json("herd", "open", "release-42", "--set", "reply_timeout=10m")
+    assert (opened["herd"], opened["state"], opened["token"]) == ("release-42", "open", None)
+    assert opened["settings"]["reply_timeout"] == "10m"
+    assert opened["settings"]["stale_wait_threshold"] == 5
+    assert (opened["sources"]["reply_timeout"], opened["sources"]["lease"]) == (
+        "argument",
+        "default",
+    )
+    assert cli.json("herd", "list") == [{"herd": "release-42", "state": "open", "tasks": 0}]
+    assert [agent["agent"] for agent in cli.json("herd", "show")["agents"]] == ["parent"]
+    assert cli.json("herd", "close", "release-42") == {"herd": "release-42", "state": "closed"}
+
+
+def test_a_closed_herd_is_still_read(cli):
+    """The records of a closed herd stay readable with its parent's seat; nothing else goes on."""
+    cli.staff("scout")
+    task = cli.working()
+    cli.good("herd", "close", "release-42")
+    assert cli.json("herd", "show")["state"] == "closed"
+    assert cli.json("task", "show", task)["state"] == "cancelled"
+    assert cli.json("herd", "journal")[-1]["event"] == "closed"
+    assert cli.json("task", "wait", task)["settled"][0]["status"] == "cancelled"
+    assert cli.refused("message", "scout", "x")["code"] == "herd_closed"
+    assert cli.refused("agent", "register", "x")["code"] == "herd_closed"
+    assert [seat["agent"] for seat in cli.json("seat", "list")] == ["parent"]
+
+
+def test_settings_of_this_machine_are_the_herds(cli):
+    """A herd that is opened takes the settings of the environment, and says so."""
+    opened = cli.json("herd", "open", "release-42", TOCSIN_STALE_WAIT_THRESHOLD="15")
+    assert opened["settings"]["stale_wait_threshold"] == 15
+    assert opened["sources"]["stale_wait_threshold"] == "environment"
+
+
+def test_reopening(cli):
+    """Opening again with the seat on this machine reopens, changing only what is given."""
+    cli.good("herd", "open", "release-42", "--set", "reply_timeout=10m")
+    token = cli.token("release-42/parent")
+    again = cli.json("herd", "open", "release-42", "--set", "grace=1m")
+    assert (again["settings"]["reply_timeout"], again["settings"]["grace"]) == ("10m", "1m")
+    assert cli.token("release-42/parent") == token
+
+
+def test_somebody_elses_herd(cli):
+    """A herd that others opened is refused, on a machine without its parent's seat."""
+    cli.good("herd", "open", "release-42")
+    elsewhere = {"TOCSIN_DIR": str(cli.home / "other")}
+    assert cli.refused("herd", "open", "release-42", **elsewhere)["code"] == "herd_exists"
+    assert cli.refused("herd", "close", "release-42", **elsewhere)["code"] == "invalid_input"
+    assert cli.json("seat", "list", **elsewhere) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["Release"], "is not a name"),
+        (["a/b"], "is not a name"),
+        ([""], "is not a name"),
+        (["h", "--set", "reply_timeout"], "is not NAME=VALUE"),
+        (["h", "--set", "reply_timeot=5m"], "did you mean reply_timeout?"),
+        (["h", "--set", "reply_timeout=soon"], "reply_timeout is 'soon'"),
+        (["h", "--set", "url=redis://h"], "no herd has it"),
+    ],
+)
+def test_a_herd_that_cannot_be(cli, args, says):
+    """A name or setting that breaks its rule is named, and no herd is opened."""
+    error = cli.refused("herd", "open", *args)
+    assert error["code"] == "invalid_input"
+    assert says in error["detail"]
+    assert cli.json("herd", "list") == []
+
+
+def test_registering(cli):
+    """A registered child is a seat of this machine; its token is shown only where asked for."""
+    cli.staff()
+    made = cli.good("agent", "register", "scout", "--role", "researcher", "--label", "Scout")
+    assert "tok_" not in made.output
+    shown = cli.json("agent", "register", "planner", "--print-token")
+    assert shown == {
+        "herd": "release-42",
+        "agent": "planner",
+        "generation": 1,
+        "token": cli.token("release-42/planner"),
+    }
+    scout = cli.json("agent", "list")[1]
+    assert (scout["agent"], scout["role"], scout["label"], scout["present"]) == (
+        "scout",
+        "researcher",
+        "Scout",
+        False,
+    )
+
+
+def test_registering_twice(cli):
+    """A name is registered once; --exist-ok keeps it, with the token that is here."""
+    cli.staff("scout")
+    token = cli.token("release-42/scout")
+    assert cli.refused("agent", "register", "scout")["code"] == "agent_exists"
+    assert cli.json("agent", "register", "scout", "--exist-ok")["token"] is None
+    assert cli.token("release-42/scout") == token
+
+
+def test_only_the_parent_registers(cli):
+    """A child's seat registers and closes nobody."""
+    cli.staff("scout")
+    for command in (["register", "x"], ["close", "scout"], ["list"]):
+        error = cli.refused("agent", *command, "--seat", "release-42/scout")
+        assert error["code"] == "forbidden"
+
+
+def test_closing_an_agent(cli):
+    """A closed child is gone from the seats; its name is used anew as another generation."""
+    cli.staff("scout")
+    task = cli.working()
+    assert cli.json("agent", "close", "scout", "--reason", "done") == {
+        "herd": "release-42",
+        "agent": "scout",
+        "state": "closed",
+    }
+    assert cli.json("task", "show", task)["state"] == "cancelled"
+    assert [seat["agent"] for seat in cli.json("seat", "list")] == ["parent"]
+    assert cli.json("agent", "register", "scout")["generation"] == 2
+
+
+def test_the_roster_is_the_list(cli):
+    """`roster` is `agent list`, for people and as JSON."""
+    cli.staff("scout", "planner")
+    cli.waiting()
+    names = [agent["agent"] for agent in cli.json("roster")]
+    assert names == ["parent", "scout", "planner"]
+    table = cli.good("roster").stdout
+    assert "1 to answer" in table and "1 asked" in table
+    assert cli.good("agent", "list").stdout.split()[:3] == table.split()[:3]
+
+
+def test_the_journal(cli):
+    """The journal has what happened, oldest first; `--after` goes on from an entry."""
+    cli.staff("scout")
+    entries = cli.json("herd", "journal")
+    events = [entry["event"] for entry in entries]
+    assert events[0] == "opened" and "registered" in events
+    assert cli.json("herd", "journal", "--after", entries[-2]["id"]) == entries[-1:] + cli.json(
+        "herd", "journal", "--after", entries[-1]["id"]
+    )
+    assert len(cli.json("herd", "journal", "--limit", "1")) == 1
+
+
+@pytest.mark.parametrize("after", ["x", "5", "-", "1-2-3", "٣-0", "msg_1"])
+def test_an_entry_that_is_none(cli, after):
+    """What is no entry of a journal is the caller's mistake, not the server's absence."""
+    cli.staff()
+    error = cli.refused("herd", "journal", f"--after={after}")
+    assert (error["code"], error["retryable"]) == ("invalid_input", False)
+
+
+def test_following_the_journal(cli):
+    """`--follow` prints entries as they are written and ends when the herd is closed."""
+    cli.staff()
+    with cli.start("herd", "journal", "--follow", "--json") as following:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["event"] == "opened"
+        cli.good("agent", "register", "scout")
+        cli.good("herd", "close", "release-42")
+        rest, errors = following.communicate(timeout=30)
+    events = [json.loads(line)["event"] for line in rest.splitlines()]
+    assert (following.returncode, errors) == (0, "")
+    assert "registered" in events and events[-1] == "closed"
+
+
+def test_following_is_left_with_ctrl_c(cli):
+    """Ctrl-C ends a follower with 130 and no traceback."""
+    cli.staff()
+    with cli.start("herd", "journal", "--follow") as following:
+        assert following.stdout is not None
+        assert "opened" in following.stdout.readline()
+        following.send_signal(signal.SIGINT)
+        _, errors = following.communicate(timeout=30)
+    assert (following.returncode, errors) == (130, "")
+
+
+def test_a_reader_that_has_seen_enough(cli):
+    """A pipe that closes early, as of `head`, ends a command without a word."""
+    cli.staff()
+    with cli.start("herd", "journal", "--follow") as following:
+        assert following.stdout is not None and following.stderr is not None
+        following.stdout.readline()
+        following.stdout.close()
+        cli.good("agent", "register", "scout")
+        following.wait(timeout=30)
+        assert following.stderr.read() == ""
+
+
+def test_help_has_an_example(cli):
+    """Every command says what it does and shows an example."""
+
+    def leaves(command, path):
+        children = getattr(command, "commands", None)
+        if not children:
+            return [(path, command)]
+        return [leaf for name, each in children.items() for leaf in leaves(each, [*path, name])]
+
+    found = leaves(get_command(app), ["tocsin"])
+    assert len(found) > 35
+    for path, command in found:
+        assert command.help, path
+        assert "Example: tocsin" in (command.epilog or ""), path

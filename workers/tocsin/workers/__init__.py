@@ -1,0 +1,1 @@
+"""The long-running faces of Tocsin, one folder each."""

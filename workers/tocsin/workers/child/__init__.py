@@ -1,0 +1,5 @@
+"""Children that others run: what watches and runs the turns of agents without a process."""
+
+from tocsin.workers.child.probe import TranscriptProbe
+
+__all__ = ["TranscriptProbe"]

@@ -1,0 +1,81 @@
+"""Signs of work in an agent's transcript: a coding agent writes one while its model works.
+
+How an agent maps to a directory is known here, by whoever runs it; the broker learns only totals,
+and that they grew.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+from tocsin.broker import Broker, asks
+from tocsin.broker.caller import Caller
+from tocsin.broker.errors import Unavailable
+
+_DEEPEST = 8
+
+
+class TranscriptProbe:
+    """Sums the bytes of the `*.jsonl` files below a run directory, at each call.
+
+    The answer has one source, `transcript`. Files may appear, grow, rotate, shrink or vanish while
+    they are counted; a directory that is not there (yet) counts nothing. Symbolic links are not
+    followed, so nothing outside the directory is ever counted.
+    """
+
+    def __init__(self, directory: Path | str, *, source: str = "transcript") -> None:
+        self.directory = Path(directory)
+        self.source = source
+
+    def __call__(self) -> dict[str, int]:
+        """The total, as `ask(probe=...)` and `Agent.probe` take it."""
+        return {self.source: sum(_sizes(self.directory, _DEEPEST))}
+
+
+def _sizes(folder: Path, deeper: int) -> Iterator[int]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:  # not there, not ours, or gone meanwhile
+        return
+    for entry in entries:
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError:
+            continue
+        if stat.S_ISDIR(status.st_mode) and deeper > 0:
+            yield from _sizes(Path(entry.path), deeper - 1)
+        elif stat.S_ISREG(status.st_mode) and entry.name.endswith(".jsonl"):
+            yield status.st_size
+
+
+def publish(
+    broker: Broker,
+    caller: Caller,
+    probe: asks.Probe,
+    every: timedelta,
+    *,
+    pause: Callable[[float], object] = time.sleep,
+    warn: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Publishes what a probe counts of an agent's work, at once and then on a cadence.
+
+    Runs until `pause`, called with seconds, returns something true (`Event.wait` does when it is
+    set) or raises; or until the agent is closed, which is raised. While the server is away it
+    waits, having said so once. Watching is no presence: it holds no lease.
+    """
+    told = False
+    while True:
+        try:
+            broker.run(asks.probe(caller, probe()))
+            told = False
+        except Unavailable as error:
+            if not told:
+                warn(f"nothing is published meanwhile: {error.detail}")
+            told = True
+        if pause(every.total_seconds()):
+            return

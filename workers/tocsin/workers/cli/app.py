@@ -1,0 +1,68 @@
+"""The command line of Tocsin: `tocsin`, with its commands by noun.
+
+Each module here has an `app`: a group where it bears a name, else commands of the top level.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tocsin.workers.cli import (
+    agent,
+    ask,
+    demo,
+    doctor,
+    herd,
+    mail,
+    scheduler,
+    seat,
+    settings,
+    task,
+    up,
+)
+
+app = typer.Typer(
+    name="tocsin",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with `tocsin demo` to see what it is, or `tocsin up` to have it.",
+)
+
+for module in (up, demo, scheduler, doctor, herd, agent, task, mail, ask, seat, settings):
+    app.add_typer(module.app)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # slow to import
+
+        typer.echo(f"tocsin {version('tocsin')}")
+        raise typer.Exit
+
+
+@app.callback()
+def tocsin(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Message broker for fleets of AI agents, on Redis: tasks, questions, and one reminder each."""
+
+
+def main() -> None:
+    """Runs the command line; what the console script `tocsin` calls."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that knows only ASCII gets escapes
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    app()
+
+
+if __name__ == "__main__":
+    main()

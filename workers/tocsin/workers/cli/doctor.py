@@ -1,0 +1,242 @@
+"""`tocsin doctor`: whether the server and the fleet are fit, and what to do where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import typer
+from rich.text import Text
+
+from tocsin.broker import keys, timers
+from tocsin.broker.caller import Fleet
+from tocsin.broker.errors import BrokerError
+from tocsin.broker.herds import SCHEMA
+from tocsin.workers.cli.blocks import Rows, span
+from tocsin.workers.cli.output import REFUSED
+from tocsin.workers.cli.session import Session, command
+
+app = typer.Typer()
+
+OLDEST = {"redis": (7, 0), "valkey": (7, 2)}
+"""The oldest version of each kind of server that will do."""
+
+SILENT = timedelta(seconds=30)
+"""A scheduler that has not reported for so long does not count; it reports every 10 s."""
+
+SKEW = timedelta(seconds=2)
+"""How far this machine's clock may be off before it is worth a word."""
+
+NEARLY_FULL = 0.9
+
+
+class Health(StrEnum):
+    """What a check found."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    BROKEN = "broken"
+
+
+_MARKS = {
+    Health.GOOD: Text("✓ good", style="green"),
+    Health.WARNING: Text("! warning", style="bold yellow"),
+    Health.BROKEN: Text("✗ broken", style="bold red"),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found, in a sentence that says what to do where something is to be done."""
+
+    check: str
+    health: Health
+    detail: str
+
+
+Info = Mapping[str, Any]
+"""What the server says of itself."""
+
+
+@command(app, "doctor", example="tocsin doctor --url redis://redis.example:6379/0")
+def doctor(session: Session) -> None:
+    """Check the server, the schedulers, the clocks and the fleet; exit code 1 if one is broken.
+
+    Needs no seat, and changes nothing.
+    """
+    info: Info = session.broker.link.command("doctor", "INFO")
+    findings = [
+        *_server(info),
+        *_eviction(info),
+        *_memory(info),
+        *(_asking(session, "persistence", _persistence, info)),
+        *(_asking(session, "clock", _clock, info)),
+        *(_asking(session, "fleet", _fleet, info)),
+        *(_asking(session, "schedulers", _schedulers, info)),
+    ]
+    broken = any(finding.health is Health.BROKEN for finding in findings)
+    session.out.result(
+        {"healthy": not broken, "findings": findings},
+        Rows(
+            ("check", "health", "what was found"),
+            [(each.check, _MARKS[each.health], each.detail) for each in findings],
+            whole=("check", "health"),
+        ),
+    )
+    for each in findings:
+        if each.check == "eviction" and each.health is not Health.GOOD:
+            session.out.warn(each.detail)
+    if broken:
+        raise typer.Exit(REFUSED)
+
+
+def _asking(
+    session: Session,
+    check: str,
+    look: Callable[[Session, Info], Iterator[Finding]],
+    info: Info,
+) -> Iterator[Finding]:
+    """A check that asks the server more; what it refuses is a finding as well."""
+    try:
+        yield from look(session, info)
+    except BrokerError as error:
+        yield Finding(check, Health.BROKEN, error.detail)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+
+
+def _server(info: Info) -> Iterator[Finding]:
+    kind = "valkey" if "valkey_version" in info else "redis"
+    version = str(info.get(f"{kind}_version", "0"))
+    mode = info.get("redis_mode") or info.get("server_mode") or "standalone"
+    if _version(version) < OLDEST[kind]:
+        least = ".".join(map(str, OLDEST[kind]))
+        detail = f"{kind} {version} is too old; Tocsin needs {kind} {least} or newer"
+        yield Finding("server", Health.BROKEN, detail)
+    elif info.get("role", "master") != "master":
+        detail = f"{kind} {version} is a replica, which takes no writes; use its primary"
+        yield Finding("server", Health.BROKEN, detail)
+    else:
+        yield Finding("server", Health.GOOD, f"{kind} {version}, {mode}")
+
+
+def _eviction(info: Info) -> Iterator[Finding]:
+    policy = str(info.get("maxmemory_policy", "unknown"))
+    if policy == "noeviction":
+        yield Finding("eviction", Health.GOOD, "noeviction: nothing is dropped when memory is full")
+        return
+    limited = bool(info.get("maxmemory"))
+    consequence = (
+        "it drops tasks, mail and timers when its memory is full"
+        if limited
+        else "it will drop tasks, mail and timers as soon as maxmemory is set"
+    )
+    yield Finding(
+        "eviction",
+        Health.BROKEN if limited else Health.WARNING,
+        f"THE SERVER MAY LOSE YOUR DATA: its maxmemory-policy is {policy}, so {consequence}; run "
+        "`CONFIG SET maxmemory-policy noeviction`, and set it in the server's configuration",
+    )
+
+
+def _memory(info: Info) -> Iterator[Finding]:
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    megabytes = f"{used / 1_048_576:.1f} MB used"
+    if not most:
+        yield Finding("memory", Health.GOOD, f"{megabytes}, no limit set")
+        return
+    detail = f"{megabytes} of {most / 1_048_576:.1f} MB"
+    if used >= most:
+        yield Finding("memory", Health.BROKEN, f"{detail}: new work is refused; raise maxmemory")
+    elif used >= most * NEARLY_FULL:
+        yield Finding("memory", Health.WARNING, f"{detail}: when it is full, new work is refused")
+    else:
+        yield Finding("memory", Health.GOOD, detail)
+
+
+def _persistence(session: Session, info: Info) -> Iterator[Finding]:
+    if info.get("loading"):
+        yield Finding("persistence", Health.WARNING, "the server is still loading its data")
+    elif info.get("aof_enabled"):
+        if info.get("aof_last_write_status", "ok") == "ok":
+            yield Finding("persistence", Health.GOOD, "append-only file")
+        else:
+            detail = "the last write of the append-only file failed; see the server's log and disk"
+            yield Finding("persistence", Health.BROKEN, detail)
+    else:
+        yield _without_aof(session)
+
+
+def _without_aof(session: Session) -> Finding:
+    try:
+        points = session.broker.link.command("doctor", "CONFIG GET", "save").get("save")
+    except BrokerError:  # managed servers keep their configuration to themselves
+        points = "unknown"
+    if points:
+        kept = "snapshots only: a crash loses what was accepted since the last one"
+    else:
+        kept = "nothing is kept: a restart of the server loses everything"
+    return Finding("persistence", Health.WARNING, f"{kept}; `CONFIG SET appendonly yes` keeps all")
+
+
+def _clock(session: Session, _: Info) -> Iterator[Finding]:
+    before = datetime.now(UTC)
+    seconds, micros = session.broker.link.command("doctor", "TIME")
+    after = datetime.now(UTC)
+    server = datetime.fromtimestamp(int(seconds), UTC) + timedelta(microseconds=int(micros))
+    off = server - (before + (after - before) / 2)
+    direction = "behind" if off > timedelta(0) else "ahead of"
+    if abs(off) > SKEW + (after - before) / 2:
+        yield Finding(
+            "clock",
+            Health.WARNING,
+            f"this machine is {span(off)} {direction} the server; timers run on the server's clock "
+            "and are right, but times written here by hand would be off",
+        )
+    else:
+        milliseconds = abs(off) / timedelta(milliseconds=1)
+        detail = f"this machine is {milliseconds:.0f} ms {direction} the server"
+        yield Finding("clock", Health.GOOD, detail)
+
+
+def _fleet(session: Session, _: Info) -> Iterator[Finding]:
+    name = session.connection.settings.fleet
+    fields = ("partitions", "base", "factor", "schema")
+    found = session.broker.link.command("doctor", "HMGET", keys.fleet(name), *fields)
+    partitions, _base, factor, schema = found
+    if partitions is None:
+        yield Finding("fleet", Health.GOOD, f"{name} is not used yet; the first command makes it")
+    elif schema != str(SCHEMA):
+        detail = f"{name} has schema {schema}, and this version of Tocsin knows {SCHEMA}"
+        yield Finding("fleet", Health.BROKEN, f"{detail}; use the version that made it")
+    else:
+        speed = (
+            f", its clock runs {float(factor):g} times as fast as the server's" if factor else ""
+        )
+        detail = f"{name}: {partitions} partitions, schema {schema}{speed}"
+        yield Finding("fleet", Health.GOOD, detail)
+
+
+def _schedulers(session: Session, _: Info) -> Iterator[Finding]:
+    fleet = Fleet(session.connection.settings.fleet, 1, None)
+    found = session.broker.run(timers.reports(fleet))
+    alive = []
+    for name, facts in sorted(found.items()):
+        seen = timedelta(milliseconds=facts["age_ms"])
+        if seen <= SILENT:
+            where = f"{facts.get('host', '?')}, process {facts.get('pid', '?')}"
+            alive.append(f"{name} ({where}, seen {span(seen)} ago)")
+    if alive:
+        yield Finding("schedulers", Health.GOOD, f"{len(alive)} alive: {'; '.join(alive)}")
+    else:
+        yield Finding(
+            "schedulers",
+            Health.BROKEN,
+            "none is alive, so no reminder and no deadline fires; run `tocsin scheduler`, or "
+            "`tocsin up` which starts one",
+        )
