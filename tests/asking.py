@@ -52,18 +52,20 @@ class Line:
 REQUEST = "msg_00000000000000000000000aa"
 
 
-def opening(agent: AsyncAgent | Agent, request: str = REQUEST) -> Call[asks.Outcome]:
+def opening(
+    agent: AsyncAgent | Agent, request: str = REQUEST, call: str = "call_1", totals: str = ""
+) -> Call[asks.Outcome]:
     """The first step of an ask of planner, whose asker never gets to the next."""
     return asks.open_ask(
         agent.caller,
         "planner",
         "Which backoff?",
         request=request,
-        call="call_1",
+        call=call,
         task=None,
         window=None,
         ceiling=None,
-        probe=None,
+        totals=totals,
         thread=None,
         data=None,
     )

@@ -358,6 +358,22 @@ async def test_a_key_asks_again_who_had_it_dead_lettered(open_herd):
         await turn.ack()
 
 
+async def test_a_key_asks_again_what_was_dead_lettered(open_herd):
+    """A question that died unanswered, which ended its ask, is put once more."""
+    herd = await open_herd("h", "scout", "planner", max_attempts=1)
+    async with asking(herd, herd.scout, "planner", key="k") as line:
+        turn = await herd.planner.next_turn(timeout=5)
+        await turn.nack(error="broke")
+        await line.ends(errors.RequestCancelled)
+
+    async with asking(herd, herd.scout, "planner", key="k") as again:
+        turn = await herd.planner.next_turn(timeout=5)
+        assert [(mail.message_id, mail.attempts) for mail in turn] == [(line.id, 0)]
+        await herd.planner.reply(turn[0], "!")
+        assert (await again.reply()).late is False
+        await turn.ack()
+
+
 async def test_a_key_gets_the_ceilings_outcome_until_there_is_an_answer(herd):
     """Not to be retried blindly: the same error, at once, nothing asked anew."""
     first = await ended(herd, "ceiling_active", key="k")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -368,11 +369,14 @@ async def test_an_asker_whose_line_stays_down(herd, proxy, behind, monkeypatch):
 
 
 async def test_an_asker_that_cannot_say_it_has_the_answer(herd, monkeypatch):
-    """The error names the id to come back with, and nothing is lost."""
-    run = herd.broker.run
+    """Says it as soon as it can; until then it has none."""
+    run, refusals = herd.broker.run, 0
 
     async def broken(call):
-        if call.script.name in ("ask_confirm", "ask_leave"):
+        nonlocal refusals
+        if call.script.name == "ask_confirm" and refusals < 5:
+            refusals += 1
+            await run(call)
             raise errors.Unavailable(call.operation, "no answer")
         return await run(call)
 
@@ -380,11 +384,69 @@ async def test_an_asker_that_cannot_say_it_has_the_answer(herd, monkeypatch):
     async with asking(herd, scout, "planner") as line:
         monkeypatch.setattr(scout, "_run", broken)
         await herd.planner.reply(line.id, "!")
-        ended = await line.ends(errors.Unavailable)
-        assert f"ask_wait('{line.id}')" in ended.detail
-    assert (await herd.scout.ask_wait(line.id)).body == "!"
+        assert (await line.reply()).body == "!"
+    assert refusals == 5
     lapse(scout)
     assert await mail(herd.scout) == []
+
+
+async def test_an_asker_that_finds_no_server(herd, monkeypatch):
+    """The error of one that did not wait yet names the id to come back with."""
+    scout = await herd.another("scout")
+
+    async def broken(call):
+        raise errors.Unavailable(call.operation, "no answer")
+
+    monkeypatch.setattr(scout, "_run", broken)
+    with pytest.raises(errors.Unavailable, match=r"ask_wait\('msg_"):
+        await scout.ask("planner", "?")
+
+
+@proves("P9", "P12")
+@pytest.mark.parametrize("leaving", [(), (1,), (2,), (1, 2)])
+async def test_two_calls_that_confirm_one_answer(herd, leaving):
+    """It is mail again only when no call that confirmed it has it, and then once."""
+    caller = herd.scout.caller
+    for call in ("call_1", "call_2"):
+        await herd.broker.run(opening(herd.scout, call=call))
+    await herd.planner.reply(REQUEST, "!")
+    for call in ("call_1", "call_2"):
+        assert await herd.broker.run(asks.confirm(caller, REQUEST, call)) is None
+    for number in leaving:
+        left = asks.leave(caller, REQUEST, f"call_{number}", told=False)
+        for _ in range(2):
+            await herd.broker.run(left)
+    assert bodies(await herd.scout.receive()) == (["!"] if len(leaving) == 2 else [])
+
+
+async def test_a_refused_ask_makes_nobody_present(herd):
+    """What is refused changes nothing: the lease of a process that is gone is not taken up."""
+    async with asking(herd, herd.planner, "scout") as line:
+        lapse(herd.scout)
+        for refused in (
+            opening(herd.scout),
+            asks.look(herd.scout.caller, line.id, "call_1", ""),
+            asks.look(herd.scout.caller, "msg_unknown", "call_1", ""),
+        ):
+            with pytest.raises(errors.BrokerError):
+                await herd.broker.run(refused)
+    assert not {each.agent: each.present for each in await herd.parent.roster()}["scout"]
+
+
+def test_closing_a_broker_that_waits(url, fleet_name):
+    """Ends the calls that wait in other threads, at once."""
+    broker = Broker.connect(url, fleet=fleet_name)
+    parent = broker.open_herd("release-42")
+    scout = broker.join("release-42", "scout", token_of(parent.register("scout")))
+    parent.register("planner")
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(scout.ask, "planner", "?")
+        polled = pool.submit(scout.next_turn)
+        wait_until(lambda: any(each.waits_for for each in parent.roster()), "the ask to be open")
+        broker.close()
+        for waiting in (asked, polled):
+            with pytest.raises(errors.InvalidInput, match="closed"):
+                waiting.result(timeout=5)
 
 
 # ------------------------------------------------------------------ real leases
@@ -406,7 +468,7 @@ def test_a_stateless_call_that_waits(url, fleet_name):
         while time.monotonic() < ends:
             assert scout.ask_wait(REQUEST, timeout=0.05) is None
             scheduler.tick()
-        broker.run(asks.look(scout.caller, REQUEST, "call_1", None))
+        broker.run(asks.look(scout.caller, REQUEST, "call_1", ""))
         planner.reply(REQUEST, "!")
         reply = scout.ask_wait(REQUEST)
         assert reply is not None

@@ -162,6 +162,29 @@ async def test_a_circle_of_asks(open_herd, length):
     assert bodies(await herd.children["a0"].receive()) == ["And you?"]
 
 
+@pytest.mark.parametrize("way", ["joining", "coming back", "rerouting"])
+async def test_a_circle_that_is_not_closed_by_a_new_ask(herd, way):
+    """Nor does one close by coming to an ask that nobody waits on, or by whom it is sent to."""
+    await herd.child("architect")
+    scout, planner, parent = herd.scout, herd.planner, herd.parent
+    async with asking(herd, scout, "planner", key="k") as line:
+        pass
+    async with AsyncExitStack() as lines:
+        rerouting = way == "rerouting"
+        target = "architect" if rerouting else "scout"
+        other = await lines.enter_async_context(asking(herd, planner, target))
+        if rerouting:
+            await lines.enter_async_context(asking(herd, scout, "planner", "another"))
+        ways = {
+            "joining": lambda: scout.ask("planner", "Which backoff?", key="k"),
+            "coming back": lambda: scout.ask_wait(line.id, timeout=0),
+            "rerouting": lambda: parent.reroute(other.id, "scout"),
+        }
+        with pytest.raises(errors.LoopLimit, match="planner -> scout"):
+            await ways[way]()
+        assert other.open
+
+
 async def test_a_circle_through_the_parent(herd):
     """Parent and children are agents alike."""
     async with asking(herd, herd.parent, "scout"), asking(herd, herd.scout, "planner"):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import random
+import threading
 from datetime import datetime, timedelta
 
 import pytest
 
-from tests.asking import asking, opening
+from tests.asking import REQUEST, asking, opening
 from tests.fleets import Herd, about, token_of
 from tests.requirements import proves
 from tests.waiting import wait_until_async
-from tocsin.broker import HerdSettings, asks, errors
+from tocsin.broker import HerdSettings, asks, errors, keys
 from tocsin.broker.ids import make_id
 from tocsin.broker.testing import lapse
 
@@ -101,6 +104,53 @@ async def test_the_work_of_another_agent_counts_for_nothing(herd):
 
 
 # ------------------------------------------------------------------ work
+
+
+PARENTS_SIGNS = {
+    "register": lambda herd: herd.parent.register("tester"),
+    "delegate": lambda herd: herd.parent.delegate("planner", "Plan"),
+    "cancel": lambda herd: herd.parent.cancel(herd.task.id),
+    "cancel a settled one": lambda herd: herd.parent.cancel(herd.settled.id),
+    "remind": lambda herd: herd.parent.remind(herd.question),
+    "reroute": lambda herd: herd.parent.reroute(herd.question, "architect"),
+    "cancel a question": lambda herd: herd.parent.cancel_request(herd.question),
+    "close": lambda herd: herd.parent.close("architect"),
+}
+
+
+@proves("P8")
+@pytest.mark.parametrize("sign", PARENTS_SIGNS)
+async def test_a_parent_that_leads_its_herd_is_at_work(herd, sign):
+    """Whatever it does for its children moves the window of an ask that waits on it."""
+    architect = await herd.child("architect")
+    herd.settled = await herd.working(architect)
+    await architect.done(herd.settled.id)
+    herd.task = await herd.working(architect)
+    sent = await herd.scout.message("planner", "?", expects_reply=True, reply_within=60 * MINUTE)
+    herd.question = sent.message_id
+    async with asking(herd, herd.scout, "parent") as line:
+        await herd.later(minutes=9)
+        await PARENTS_SIGNS[sign](herd)
+        assert await herd.later(minutes=9) == {}
+        assert await herd.later(minutes=1) == {"windows": 1}
+        await line.ends(errors.NoReply)
+
+
+@proves("P8")
+async def test_words_that_come_too_late_are_signs_of_work(herd):
+    """Another reply than the one that stands, `done` of what has settled."""
+    task = await herd.working(herd.planner)
+    question = (await herd.parent.message("planner", "hello", expects_reply=True)).message_id
+    await herd.planner.reply(question, "hello")
+    await herd.parent.cancel(task.id)
+    async with asking(herd, herd.scout, "planner") as line:
+        await herd.later(minutes=9)
+        assert (await herd.planner.reply(question, "no, bye")).superseded
+        assert await herd.later(minutes=9) == {}
+        await herd.planner.done(task.id)
+        assert await herd.later(minutes=9) == {}
+        assert await herd.later(minutes=1) == {"windows": 1}
+        await line.ends(errors.NoReply)
 
 
 SIGNS = {
@@ -277,14 +327,87 @@ async def test_a_probe_on_the_askers_side(herd):
         await line.ends(errors.NoReply)
 
 
-async def test_the_scheduler_leaves_a_window_to_an_asker_that_probes(herd):
-    """For a grace: the asker knows more. Then it steps in."""
+@proves("P8")
+async def test_the_scheduler_calls_an_asker_that_probes(herd):
+    """At the end of its window, and the asker, who knows more, ends it in that moment."""
     how = {"probe": lambda: {"transcript": 100}}
     async with asking(herd, herd.scout, "planner", **how) as line:
-        assert await herd.later(minutes=10, seconds=29) == {}
+        assert await herd.later(minutes=10) == {}
+        ended = await line.ends(errors.NoReply)
+        assert ended.reason == "unread"
+    ended_at = [line.at for line in await herd.parent.journal() if line.event == "request_no_reply"]
+    assert ended_at == [herd.clock.now()]
+
+
+@proves("P8")
+async def test_what_a_probe_saw_before_the_scheduler_called(herd):
+    """Growth that the asker had no time to tell of moves the window on."""
+    total = 100
+    how = {"probe": lambda: {"transcript": total}}
+    async with asking(herd, herd.scout, "planner", **how) as line:
+        total = 101
+        assert await herd.later(minutes=10) == {}
+
+        async def extended() -> bool:
+            partition = herd.parent.caller.fleet.partition(herd.name)
+            key = keys.below(partition, "message", herd=herd.name, message=line.id)
+            seen: str = await herd.broker.link.command("test", "HGET", key, "extensions")
+            return seen == "1"
+
+        await wait_until_async(extended, "the window to move on")
+        assert await herd.later(minutes=9, seconds=59) == {}
         assert line.open
-        assert await herd.later(seconds=1) == {"windows": 1}
+        assert await herd.later(seconds=1) == {}
         await line.ends(errors.NoReply)
+
+
+async def test_the_scheduler_steps_in_for_an_asker_that_hangs(herd):
+    """A grace after the window of one that probes, which neither looked nor left."""
+    await herd.broker.run(opening(herd.scout, totals='{"transcript": 1}'))
+    assert await herd.later(minutes=10) == {}
+    assert await herd.later(seconds=29) == {}
+    assert await herd.later(seconds=1) == {"windows": 1}
+
+
+async def test_a_joiner_without_a_probe(herd):
+    """Knows less than the asker that probes, and does not end its window for it."""
+    await herd.broker.run(opening(herd.scout, totals='{"transcript": 1}'))
+    herd.clock.advance(10 * MINUTE)
+    look = asks.look(herd.scout.caller, REQUEST, "call_2", "")
+    pending = await herd.broker.run(look)
+    assert isinstance(pending, asks.Pending)
+    assert pending.next == 30
+    look = asks.look(herd.scout.caller, REQUEST, "call_1", '{"transcript": 2}')
+    pending = await herd.broker.run(look)
+    assert isinstance(pending, asks.Pending)
+    assert pending.next == 600
+
+
+async def test_each_instance_probes_for_itself(herd):
+    """Two that count the same thing from different places do not look like growth."""
+    other = await herd.another("scout")
+    await herd.broker.run(opening(herd.scout, totals='{"transcript": 5}'))
+    herd.clock.advance(9 * MINUTE)
+    for child, total in ((other, 900), (herd.scout, 5), (other, 900), (herd.scout, 5)):
+        totals = f'{{"transcript": {total}}}'
+        pending = await herd.broker.run(asks.look(child.caller, REQUEST, "call_1", totals))
+        assert isinstance(pending, asks.Pending)
+        assert pending.next == 60
+    second = await herd.another("planner")
+    for child, total in ((herd.planner, 5), (second, 900), (herd.planner, 5), (second, 900)):
+        assert not await child.probe({"transcript": total})
+    assert await second.probe({"transcript": 901})
+
+
+async def test_sources_that_come_and_go(herd):
+    """Are not remembered for ever."""
+    for number in range(300):
+        await herd.planner.probe({f"run-{number}": 1})
+    partition = herd.parent.caller.fleet.partition(herd.name)
+    key = keys.below(partition, "agent", herd=herd.name, agent="planner")
+    known = json.loads(await herd.broker.link.command("test", "HGET", key, "totals"))
+    assert len(known) <= 200
+    assert await herd.planner.probe({"run-299": 2})
 
 
 async def test_the_scheduler_waits_for_no_asker_that_is_gone(herd):
@@ -513,6 +636,7 @@ BAD = {
     "negative": -MINUTE,
     "below a millisecond": timedelta(microseconds=999),
     "over a week": timedelta(days=7, milliseconds=1),
+    "a moment over a week": timedelta(days=7, microseconds=1),
     "a number": 600,
     "text": "10m",
     "a bool": True,
@@ -553,23 +677,41 @@ async def test_a_bad_probe(herd, probe):
     assert len(await herd.planner.receive()) == 0
 
 
-@pytest.mark.parametrize("raises", [OSError("disk"), errors.InvalidInput("probe", "bad")])
-async def test_a_probe_that_fails_later(herd, raises):
-    """Its error is the asker's own; the request stays answerable."""
+@pytest.mark.parametrize("fails", [OSError("disk"), {"transcript": -1}])
+async def test_a_probe_that_fails_later(herd, fails, caplog):
+    """It has seen nothing, which is logged once; the ask goes on."""
     counted = 0
 
     def probe() -> dict[str, int]:
         nonlocal counted
         counted += 1
-        if counted > 1:
-            raise raises
+        if counted > 1 and isinstance(fails, OSError):
+            raise fails
+        return {"transcript": 1} if counted == 1 else fails
+
+    async with asking(herd, herd.scout, "planner", probe=probe, window=MINUTE / 100) as line:
+        await wait_until_async(lambda: counted > 3, "the probe to have failed")
+        await herd.planner.reply(line.id, "!")
+        assert (await line.reply()).body == "!"
+    assert caplog.text.count("a probe failed") == 1
+
+
+async def test_a_slow_probe_holds_up_nobody(herd):
+    """It runs beside the event loop."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def probe() -> dict[str, int]:
+        entered.set()
+        assert go_on.wait(10)
         return {"transcript": 1}
 
-    with pytest.raises(type(raises)):
-        await herd.scout.ask("planner", "?", probe=probe, window=MINUTE / 100)
+    waiting = asyncio.create_task(herd.scout.ask("planner", "?", probe=probe))
+    await wait_until_async(entered.is_set, "the probe to be called")
+    assert len(await herd.planner.receive()) == 0
+    go_on.set()
     (asked,) = await herd.planner.next_turn(timeout=5)
     await herd.planner.reply(asked, "!")
-    assert len(await herd.scout.next_turn(timeout=5)) == 1
+    assert (await asyncio.wait_for(waiting, 10)).body == "!"
 
 
 @pytest.mark.parametrize("to", ["planner2", "Planner", "other/parent", ""])
@@ -609,7 +751,7 @@ async def test_nobody_meddles_with_the_ask_of_another(herd, deed):
         await herd.planner.reply(line.id, "secret")
         caller = herd.planner.caller
         calls = {
-            "look": lambda: asks.look(caller, line.id, "call_1", None),
+            "look": lambda: asks.look(caller, line.id, "call_1", ""),
             "confirm": lambda: asks.confirm(caller, line.id, "call_1"),
             "leave": lambda: asks.leave(caller, line.id, "call_1", told=True),
             "open": lambda: opening(herd.planner, line.id),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from contextlib import suppress
 from datetime import timedelta
@@ -123,7 +124,7 @@ def _asks(parent: Any, scout: Any, planner: Any, clock: ManualClock, scheduler: 
             task=None,
             window=timedelta(minutes=10),
             ceiling=timedelta(minutes=15),
-            probe=lambda: {"transcript": totals},
+            totals=json.dumps({"transcript": totals}),
             thread=None,
             data=None,
         )
@@ -132,7 +133,7 @@ def _asks(parent: Any, scout: Any, planner: Any, clock: ManualClock, scheduler: 
 
     def look(key: str) -> asks.Outcome:
         request = scout.caller.new_id("msg", "ask", key)
-        outcome: asks.Outcome = scout.broker.run(asks.look(scout.caller, request, "call_1", None))
+        outcome: asks.Outcome = scout.broker.run(asks.look(scout.caller, request, "call_1", ""))
         return outcome
 
     def confirm(key: str) -> str | None:

@@ -157,7 +157,7 @@ def test_an_ask_comes_to_its_end_in_a_full_memory(full):
             task=how,
             window=None,
             ceiling=None,
-            probe=None,
+            totals="",
             thread=None,
             data=None,
         )

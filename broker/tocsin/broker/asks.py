@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +30,8 @@ from tocsin.broker.validation import (
     check_name,
     check_text,
 )
+
+log = logging.getLogger("tocsin.broker")
 
 LONGEST = timedelta(days=7)
 """No window or ceiling of an ask is longer."""
@@ -67,18 +70,45 @@ def check_span(field: str, value: object) -> str:
     if value is None:
         return ""
     span = check_duration("ask", field, value)
-    if not timedelta(0) < timedelta(milliseconds=span) <= LONGEST:
+    if span == 0 or (isinstance(value, timedelta) and value > LONGEST):
         raise InvalidInput("ask", f"{field} must be above 0 and at most 7 days")
     return str(span)
 
 
-def totals_of(probe: Probe | None) -> str:
-    """What a probe counts now, checked and encoded; empty without one."""
-    if probe is None:
-        return ""
-    if not callable(probe):
-        raise InvalidInput("ask", "probe must be a function that returns totals by source")
-    return _totals("ask", probe())
+class Watch:
+    """An asker's probe, called now and then while it waits.
+
+    What it counts is checked when the ask is opened. Later it may fail as it likes: then it has
+    seen nothing, which is logged once.
+    """
+
+    def __init__(self, probe: Probe | None) -> None:
+        if probe is not None and not callable(probe):
+            raise InvalidInput("ask", "probe must be a function that returns totals by source")
+        self.probe = probe
+        self._looked = self._told = False
+
+    def totals(self) -> str:
+        """What it counts now, encoded for a script; empty without a probe."""
+        if self.probe is None:
+            return ""
+        first, self._looked = not self._looked, True
+        try:
+            counted: object = self.probe()
+        except Exception as error:
+            return self._nothing(f"{type(error).__name__}: {error}")
+        try:
+            return _totals("ask", counted)
+        except InvalidInput as error:
+            if first:
+                raise
+            return self._nothing(error.detail)
+
+    def _nothing(self, why: str) -> str:
+        if not self._told:
+            log.warning("a probe failed, and counts nothing until it works again: %s", why)
+        self._told = True
+        return "{}"
 
 
 def _totals(operation: str, totals: object) -> str:
@@ -141,11 +171,11 @@ def open_ask(
     task: object,
     window: object,
     ceiling: object,
-    probe: Probe | None,
+    totals: str,
     thread: object,
     data: Mapping[str, Any] | None,
 ) -> Call[Outcome]:
-    """Opens an ask under the id `request`, or joins the one that has it."""
+    """Opens an ask under the id `request`, or joins the one that has it; `totals` of a `Watch`."""
     op = "ask"
     content = {
         "to": check_name(op, "to", to),
@@ -162,22 +192,21 @@ def open_ask(
         call=call,
         window=check_span("window", window),
         ceiling=check_span("ceiling", ceiling),
-        probing=int(probe is not None),
-        totals=totals_of(probe),
+        totals=totals,
         digest=digest(**content),
         **content,
     )
 
 
-def look(caller: Caller, request: str, call: str, probe: Probe | None) -> Call[Outcome]:
-    """Waits on: what has come of the ask."""
+def look(caller: Caller, request: str, call: str, totals: str) -> Call[Outcome]:
+    """Waits on: what has come of the ask; `totals` of a `Watch`."""
     return caller.call(
         "ask_look",
         "ask",
         lambda answer: _outcome(request, answer),
         request=request,
         call=call,
-        totals=totals_of(probe),
+        totals=totals,
     )
 
 

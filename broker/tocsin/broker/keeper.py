@@ -124,7 +124,7 @@ class Bells:
                     )
 
     def close(self) -> None:
-        """Stops listening, and waits until the thread has ended."""
+        """Stops listening, waits until the thread has ended, and wakes all that still wait."""
         self._stopping.set()
         thread, pubsub = self._thread, self._pubsub
         if thread is not None:
@@ -134,6 +134,8 @@ class Bells:
                 except RedisError:
                     log.debug("the bell line was down already")
             _await_end(thread, _TURN * 3)
+        for channel in list(self._waiters):
+            self._ring(channel, None)
 
 
 class Leases:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Signal:
@@ -51,6 +55,16 @@ class AsyncSignal:
         except TimeoutError:
             return False
         return True
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """What it returns; it holds up no event loop while it is at it."""
+    return await asyncio.to_thread(function)
+
+
+def at_once(function: Callable[[], T]) -> T:
+    """What it returns."""
+    return function()
 
 
 class Cancellation:

@@ -52,14 +52,15 @@ def test_files_that_rotate_and_shrink(tmp_path):
 
 
 def test_a_directory_that_is_not_there(tmp_path):
-    """Not yet, not any more, not a directory: nothing is counted, nothing raised."""
+    """Not yet, not a directory: nothing is counted; not any more: what was counted last stands."""
     probe = TranscriptProbe(tmp_path / "run")
     assert probe() == {"transcript": 0}
     write(tmp_path / "run/a.jsonl", 7)
     assert probe() == {"transcript": 7}
-    (tmp_path / "run/a.jsonl").unlink()
-    (tmp_path / "run").rmdir()
-    assert probe() == {"transcript": 0}
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    assert probe() == {"transcript": 7}
+    (tmp_path / "elsewhere").rename(tmp_path / "run")
+    assert probe() == {"transcript": 7}
     assert TranscriptProbe(write(tmp_path / "file.jsonl", 9))() == {"transcript": 0}
 
 

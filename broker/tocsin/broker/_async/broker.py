@@ -66,6 +66,8 @@ class AsyncBroker:
         self._bells = Bells(server)
         self._leases = Leases(server)
         self._agents: set[AsyncAgent] = set()
+        self.closed = False
+        """Whether it was closed; what still waited then ends."""
         self._pid = os.getpid()
 
     @classmethod
@@ -105,6 +107,8 @@ class AsyncBroker:
             raise InvalidInput(
                 "connect", "this broker was made before a fork; make a new one in the child process"
             )
+        if self.closed:
+            raise InvalidInput("connect", "this broker was closed; make a new one")
         if self._link is None:
             self._link = AsyncLink(self.server)
         return self._link
@@ -228,6 +232,7 @@ class AsyncBroker:
                 log.debug("%s had ended already", agent)
             except BrokerError as error:
                 log.info("%s could not leave, its lease runs out instead: %s", agent, error.detail)
+        self.closed = True
         self._bells.close()
         self._leases.close()
         if self._link is not None:

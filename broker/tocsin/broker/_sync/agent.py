@@ -14,15 +14,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tocsin.broker import agents, asks, inbox, keys, requests
-from tocsin.broker.asks import Ended, Outcome, Pending, Probe
+from tocsin.broker.asks import Ended, Outcome, Pending, Probe, Watch
 from tocsin.broker.caller import Caller
 from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status
-from tocsin.broker.errors import AgentClosed, BrokerError, HerdClosed, Unavailable, WrongState
+from tocsin.broker.errors import (
+    AgentClosed,
+    BrokerError,
+    HerdClosed,
+    InvalidInput,
+    Unavailable,
+    WrongState,
+)
 from tocsin.broker.ids import make_id
 from tocsin.broker.inbox import Inbox, Taken
 from tocsin.broker.keeper import SLOW_POLL
 from tocsin.broker.scripts import Call
-from tocsin.broker.signals import Signal
+from tocsin.broker.signals import Signal, at_once
 from tocsin.broker.validation import check_timeout, printable
 
 if TYPE_CHECKING:
@@ -223,6 +230,7 @@ class Agent:
         """
         request = self.caller.new_id("msg", "ask", key)
         call = make_id("call")
+        watch = Watch(probe)
         opening = asks.open_ask(
             self.caller,
             to,
@@ -232,11 +240,11 @@ class Agent:
             task=task,
             window=window,
             ceiling=ceiling,
-            probe=probe,
+            totals=self._count(watch),
             thread=thread,
             data=data,
         )
-        reply = self._attend(opening, request, call, probe, None)
+        reply = self._attend(opening, request, call, watch, None)
         assert reply is not None  # without a time-out it ends in an answer or an error
         return reply
 
@@ -254,26 +262,48 @@ class Agent:
         request = requests.check_message("ask_wait", message)
         seconds = check_timeout("ask_wait", "timeout", timeout)
         call = make_id("call")
-        looking = asks.look(self.caller, request, call, probe)
-        return self._attend(looking, request, call, probe, seconds)
+        watch = Watch(probe)
+        looking = asks.look(self.caller, request, call, self._count(watch))
+        return self._attend(looking, request, call, watch, seconds)
 
     def _attend(
-        self, first: Call[Outcome], request: str, call: str, probe: Probe | None, left: float | None
+        self, first: Call[Outcome], request: str, call: str, watch: Watch, left: float | None
     ) -> Reply | None:
-        said, told = False, False
+        """Waits, at most so many seconds, and confirms what came.
+
+        While the server is away it waits on, with back-off, at most until the ask's ceiling.
+        """
+        ends, ceiling = math.inf if left is None else time.monotonic() + left, -math.inf
+        said, told, waited = False, False, False
+        signal = Signal()
         try:
-            outcome, waited = self._await_outcome(first, request, call, probe, left)
-            if isinstance(outcome, Reply):
-                elsewhere = self._run(asks.confirm(self.caller, request, call))
-                said = True
-                if elsewhere is not None and waited:
-                    raise WrongState(
-                        "ask",
-                        f"the answer to {request} came as mail, which instance {elsewhere} has, "
-                        "because nobody seemed to wait for it any more; leave it to that one",
-                    )
-                return outcome
-            told = isinstance(outcome, Ended)
+            with self.broker.hear(self.bell, f"ask:{request}", signal):
+                outcome = self._run(first)
+                while isinstance(outcome, Pending):
+                    now, waited = time.monotonic(), True
+                    ceiling = now + outcome.ceiling
+                    if now >= ends:
+                        break
+                    rest = min(outcome.next + _LATER, SLOW_POLL, ends - now)
+                    if watch.probe is not None:  # so that what grew is noticed about when it did
+                        rest = min(rest, outcome.window / _SAMPLES)
+                    signal.wait(rest)
+                    signal.clear()
+                    look = asks.look(self.caller, request, call, self._count(watch))
+                    outcome = self._insist(look, min(ends, ceiling), signal)
+                if isinstance(outcome, Reply):
+                    confirm = asks.confirm(self.caller, request, call)
+                    elsewhere = self._insist(confirm, min(ends, ceiling), signal)
+                    said = True
+                    if elsewhere is not None and waited:
+                        raise WrongState(
+                            "ask",
+                            f"the answer to {request} came as mail, which instance {elsewhere} "
+                            "has, because nobody seemed to wait for it any more; leave it to that "
+                            "one",
+                        )
+                    return outcome
+                told = isinstance(outcome, Ended)
         except Unavailable as error:
             back = f"to come back to this ask: ask_wait({request!r})"
             raise Unavailable("ask", f"{error.detail}; {back}") from error
@@ -284,39 +314,23 @@ class Agent:
             raise outcome.error
         return None
 
-    def _await_outcome(
-        self, first: Call[Outcome], request: str, call: str, probe: Probe | None, left: float | None
-    ) -> tuple[Outcome, bool]:
-        """What the ask came to, or `Pending` when so many seconds have passed; whether it waited.
+    def _count(self, watch: Watch) -> str:
+        return at_once(watch.totals) if watch.probe is not None else ""
 
-        While the server is away it waits, with back-off, at most until the ceiling.
-        """
-        ends = math.inf if left is None else time.monotonic() + left
-        signal = Signal()
-        with self.broker.hear(self.bell, f"ask:{request}", signal):
-            outcome, waited = self._run(first), False
-            ceiling, pause = math.inf, 0.0
-            while isinstance(outcome, Pending):
-                now, waited = time.monotonic(), True
-                if not pause:
-                    ceiling = now + outcome.ceiling
-                if now >= ends:
-                    break
-                rest = pause or min(outcome.next + _LATER, SLOW_POLL)
-                if probe is not None:  # so that what grew is noticed about when it did
-                    rest = min(rest, outcome.window / _SAMPLES)
-                signal.wait(min(rest, ends - now))
+    def _insist(self, call: Call[T], until: float, signal: Signal) -> T:
+        """The result of a call, for which it waits at most so long while the server is away."""
+        pause = 0.05
+        while True:
+            try:
+                return self._run(call)
+            except Unavailable as error:
+                if time.monotonic() >= until:
+                    raise
+                if pause == 0.05:
+                    log.warning("%s waits for the server: %s", self, error.detail)
+                signal.wait(pause * random.uniform(0.5, 1.5))
                 signal.clear()
-                try:
-                    outcome = self._run(asks.look(self.caller, request, call, probe))
-                    pause = 0.0
-                except Unavailable as error:
-                    if now > ceiling:
-                        raise
-                    if not pause:
-                        log.warning("%s waits for %s: %s", self, request, error.detail)
-                    pause = min(max(0.05, pause * 2), 5.0) * random.uniform(0.5, 1.5)
-            return outcome, waited
+                pause = min(pause * 2, 5.0)
 
     def _leave(self, request: str, call: str, told: bool) -> None:
         try:
@@ -373,7 +387,7 @@ class Agent:
                 signal.wait(min(left, SLOW_POLL))
 
     def turns(self, *, limit: int = TURN_LIMIT) -> Iterator[Turn]:
-        """Turn after turn, until the agent or its herd is closed.
+        """Turn after turn, until the agent, its herd or this broker is closed.
 
         While the server is away it waits, with back-off, and goes on when it is back.
         """
@@ -384,6 +398,10 @@ class Agent:
             except (AgentClosed, HerdClosed) as ended:
                 log.info("%s ends: %s", self, ended.detail)
                 return
+            except InvalidInput:
+                if self.broker.closed:
+                    return
+                raise
             except Unavailable as error:
                 if not told:
                     log.warning("%s waits: %s", self, error.detail)

@@ -68,6 +68,8 @@ class Broker:
         self._bells = Bells(server)
         self._leases = Leases(server)
         self._agents: set[Agent] = set()
+        self.closed = False
+        """Whether it was closed; what still waited then ends."""
         self._pid = os.getpid()
 
     @classmethod
@@ -107,6 +109,8 @@ class Broker:
             raise InvalidInput(
                 "connect", "this broker was made before a fork; make a new one in the child process"
             )
+        if self.closed:
+            raise InvalidInput("connect", "this broker was closed; make a new one")
         if self._link is None:
             self._link = Link(self.server)
         return self._link
@@ -230,6 +234,7 @@ class Broker:
                 log.debug("%s had ended already", agent)
             except BrokerError as error:
                 log.info("%s could not leave, its lease runs out instead: %s", agent, error.detail)
+        self.closed = True
         self._bells.close()
         self._leases.close()
         if self._link is not None:

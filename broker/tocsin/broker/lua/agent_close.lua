@@ -14,6 +14,7 @@ text.check('reason', args.reason, herd.body_limit)
 local target = seat.agent(args.target)
 if target.state == 'closed' then return { 'closed' } end
 if target.state == 'open' then
+  seat.active()
   redis.call('HSET', key.agent(args.target), 'state', 'closing', 'reason', args.reason)
   journal('closing', { agent = args.target, reason = args.reason })
 end

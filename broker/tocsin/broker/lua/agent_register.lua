@@ -18,6 +18,7 @@ if known.state == 'closing' then
   refuse('wrong_state', "agent '", args.child, "' is still closing; try again when it is closed")
 end
 local generation = (tonumber(known.generation or herd.generations) or 0) + 1
+seat.active()
 redis.call('DEL', key.agent(args.child))
 redis.call('HSET', key.agent(args.child), 'state', 'open', 'generation', generation,
   'token', args.child_token, 'former', known.token or '', 'role', args.role, 'label', args.label,

@@ -1,4 +1,5 @@
 -- A waiting call has its answer: it will not come as mail, and mail of it that nobody read goes back.
+-- Several calls may wait for one answer; the reply's record lists those that have it.
 -- keys: partition
 -- args: clock herd agent token instance request call
 -- answers: confirmed | elsewhere <instance>
@@ -9,12 +10,14 @@
 seat.prove()
 local ask = asks.own(args.request)
 local call = args.instance .. ':' .. args.call
-redis.call('ZREM', key.attending(args.request), call)
+local waited = redis.call('ZREM', key.attending(args.request), call) == 1
 local m = ask.reply and read(key.message(ask.reply)) or {}
 if not m.confirmed and (m.state == 'taken' or m.state == 'handled') then
   return { 'elsewhere', m.by }
 end
-if m.kind and not m.confirmed then
+if m.confirmed and waited then
+  redis.call('HSET', key.message(ask.reply), 'confirmed', m.confirmed .. ' ' .. call)
+elseif m.kind and not m.confirmed then
   mail.unlist(ask.reply, m)
   redis.call('HSET', key.message(ask.reply), 'state', 'handled', 'handled_at', now, 'by',
     args.instance, 'entry', '', 'confirmed', call)

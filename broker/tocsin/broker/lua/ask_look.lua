@@ -8,16 +8,20 @@
 -- include: seat timer lease mail tasks requests reminders asks
 
 seat.prove()
+local m, probes = asks.own(args.request), args.totals ~= ''
+asks.joins(args.request, m)
 lease.touch()   -- whoever waits is there, also where nothing else renews its lease
-local m = asks.own(args.request)
 if m.request == 'open' then
-  asks.attend(args.request, args.call)
-  if args.totals ~= '' then
+  asks.attend(args.request)
+  if probes then
     local totals, grew = asks.growth(m.totals, args.totals)
     redis.call('HSET', key.message(args.request), 'totals', totals)
-    if grew then redis.call('HSET', key.message(args.request), 'probe_active_at', now) end
+    if grew then
+      redis.call('HSET', key.message(args.request), 'probe_active_at', now)
+      m.probe_active_at = now
+    end
   end
-  asks.overdue(args.request, tonumber(m.ceiling_at))
+  asks.overdue(args.request, m, probes)
   m = read(key.message(args.request))
 end
-return asks.answer(args.request, m)
+return asks.answer(args.request, m, probes)

@@ -13,6 +13,7 @@ if m.kind == 'request' and args.agent ~= 'parent' and args.agent ~= m.sender the
 end
 if m.request == 'cancelled' then return { 'duplicate' } end
 requests.need_open(args.request)
+seat.active()
 requests.close(args.request, m, 'cancelled',
   args.agent ~= m.sender and 'the parent cancelled the question' or nil)
 return { 'cancelled' }

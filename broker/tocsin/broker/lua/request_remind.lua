@@ -9,6 +9,7 @@ seat.prove_parent()
 if mail.repeated(args.message, args.request) then return { 'duplicate' } end
 local m = requests.need_open(args.request)
 seat.open_agent(m.to)
+seat.active()
 mail.send({ id = args.message, kind = 'message', sender = 'parent',
   sender_generation = me.generation, to = m.to, wakes = true,
   task = m.task ~= '' and m.task or nil, reply_to = args.request, digest = args.request,

@@ -27,6 +27,7 @@ end
 text.check_envelope(args.body, args.data)
 if m.reply then
   if m.reply_digest == args.answer_digest then return { 'duplicate', m.reply } end
+  seat.active()
   journal('second_reply', { message = args.request, sender = args.agent, body = args.body })
   return { 'superseded', m.reply }
 end

@@ -10,9 +10,11 @@ seat.prove_parent()
 local task = read(key.task(args.task))
 if not task.state then refuse('unknown_task', 'there is no task ', args.task, " in herd '", args.herd, "'") end
 if not tasks.open(task) then
+  seat.active()
   if task.state ~= 'cancelled' then journal('late_cancel', { task = args.task, reason = args.reason }) end
   return { 'late', redis.call('HGETALL', key.task(args.task)), {} }
 end
 text.check('reason', args.reason, herd.body_limit)
+seat.active()
 tasks.settle(args.task, 'cancelled', { error = args.reason, tell = true })
 return { 'settled', redis.call('HGETALL', key.task(args.task)), {} }

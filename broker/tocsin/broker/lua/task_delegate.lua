@@ -43,6 +43,7 @@ end
 if ends - now > 366 * 86400000 then
   refuse('invalid_input', 'deadline is more than 366 days away; give an earlier one')
 end
+seat.active()
 redis.call('HSET', key.task(args.task), 'agent', args.child, 'generation', child.generation,
   'state', 'created', 'description', args.description, 'created_at', now, 'deadline', ends,
   'watch', args.watch == '1' and 'each' or '', 'continues', args.continues, 'digest', args.digest,

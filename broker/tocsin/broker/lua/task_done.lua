@@ -17,6 +17,7 @@ if not tasks.open(task) then
   if task.done_digest == args.digest then
     return { 'duplicate', redis.call('HGETALL', key.task(args.task)), {} }
   end
+  seat.active()
   journal('late_done', { task = args.task, agent = args.agent, outcome = args.outcome,
     summary = args.summary, error = args.error })
   return { 'late', redis.call('HGETALL', key.task(args.task)), {} }

@@ -24,17 +24,21 @@ class TranscriptProbe:
     """Sums the bytes of the `*.jsonl` files below a run directory, at each call.
 
     The answer has one source, `transcript`. Files may appear, grow, rotate, shrink or vanish while
-    they are counted; a directory that is not there (yet) counts nothing. Symbolic links are not
-    followed, so nothing outside the directory is ever counted.
+    they are counted. A directory that is not there counts what it last did (0 if it never was), so
+    that its coming back is no growth. Symbolic links are not followed, so nothing outside the
+    directory is ever counted.
     """
 
     def __init__(self, directory: Path | str, *, source: str = "transcript") -> None:
         self.directory = Path(directory)
         self.source = source
+        self._last = 0
 
     def __call__(self) -> dict[str, int]:
         """The total, as `ask(probe=...)` and `Agent.probe` take it."""
-        return {self.source: sum(_sizes(self.directory, _DEEPEST))}
+        if self.directory.is_dir():
+            self._last = sum(_sizes(self.directory, _DEEPEST))
+        return {self.source: self._last}
 
 
 def _sizes(folder: Path, deeper: int) -> Iterator[int]:

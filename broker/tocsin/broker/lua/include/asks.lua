@@ -1,7 +1,7 @@
 -- Asks: requests whose asker stays on the line. In the request's record: `ask` 1, `window` (ms of
 -- silence it bears), `ceiling_at`, `extensions`, `round` (from 2 on, when it is opened again), and of
--- a probe on the asker's side `probing`, `totals` (JSON: source -> last total), `probe_active_at`. A
--- request that ends `no_reply` or `ceiling_active` stays answerable.
+-- a probe on the asker's side `probing`, `totals`, `probe_active_at`. A request that ends `no_reply`
+-- or `ceiling_active` stays answerable.
 --
 -- Waiting calls are members `<instance>:<call>` of `attending`, each with the time until which its
 -- last look counts. The ask is attended while a call is there whose instance is not gone. What it
@@ -11,8 +11,8 @@
 
 local LOOK = 30000   -- ms; a waiting call looks every 10 s or more often
 
-function asks.attend(id, call)
-  redis.call('ZADD', key.attending(id), manual and FOREVER or wall + LOOK, args.instance .. ':' .. call)
+function asks.attend(id)
+  redis.call('ZADD', key.attending(id), manual and FOREVER or wall + LOOK, args.instance .. ':' .. args.call)
 end
 
 -- Until when its last look counts, by the server's clock; nil if nobody attends it.
@@ -46,16 +46,22 @@ local function active(m)
   return math.max(tonumber(m.opened_at), target, tonumber(m.probe_active_at) or 0)
 end
 
+local SOURCES = 200   -- remembered of one record; instances come and go
+
 -- Notes the totals of a probe: growth of a source since its last total is a sign of work, a new
--- or a shrunken source is where counting starts again. Returns the totals, and whether any grew.
--- They are kept as text, because cjson writes no more than 14 digits of a number.
+-- or a shrunken source is where counting starts again. Two instances may count the same thing from
+-- different places, so each has sources of its own: `<instance>/<source>`. Returns the totals as
+-- JSON, and whether any grew. They are text there, because cjson writes no more than 14 digits.
 function asks.growth(known, totals)
-  local last, grew = known and known ~= '' and cjson.decode(known) or {}, false
+  local last, grew, reported, count = known and cjson.decode(known) or {}, false, {}, 0
   for source, total in pairs(cjson.decode(totals)) do
-    if last[source] and total > tonumber(last[source]) then grew = true end
-    last[source] = string.format('%.0f', total)
+    local name = args.instance .. '/' .. source
+    if last[name] and total > tonumber(last[name]) then grew = true end
+    last[name] = string.format('%.0f', total)
+    reported[name] = last[name]
   end
-  return cjson.encode(last), grew
+  for _ in pairs(last) do count = count + 1 end
+  return cjson.encode(count > SOURCES and reported or last), grew
 end
 
 function asks.arm(id, window, ceiling)
@@ -78,24 +84,36 @@ local function give_up(id, m, how, limit)
   requests.close(id, m, how, limit)
 end
 
+-- When silence ends an ask, if nothing moves it on: never after its ceiling. An asker that probes
+-- knows more than others; they leave it a grace to say so.
+local function due(id, m, probes)
+  local ends = active(m) + tonumber(m.window)
+  if m.probing == '1' and not probes and asks.attended(id, m.sender) then
+    ends = ends + tonumber(herd.grace) * factor
+  end
+  return math.min(ends, tonumber(m.ceiling_at))
+end
+
 -- The window: silence for as long as it allows ends the ask; a sign of work since moves it on. Where
 -- it would end at the ceiling or later, the ceiling ends it, however late either is looked at.
--- An asker that probes fires its own; the scheduler then comes a grace later.
-function asks.window(id, by_asker)
+-- `probes`: whether the caller looked with a probe; nil is the scheduler.
+function asks.window(id, probes)
   local m = read(key.message(id))
   if m.request ~= 'open' or m.ask ~= '1' then return 0 end
-  local began = active(m)
-  local ends = began + tonumber(m.window)
-  local due = ends
-  if not by_asker and ends <= now and m.probing == '1' and asks.attended(id, m.sender) then
-    due = ends + tonumber(herd.grace) * factor
+  local began, from = active(m), tonumber(m.extended_from or m.opened_at)
+  if began > from and now >= from + tonumber(m.window) then
+    redis.call('HINCRBY', key.message(id), 'extensions', 1)
+    redis.call('HSET', key.message(id), 'extended_from', began)
   end
-  if due > now or ends >= tonumber(m.ceiling_at) then
-    if began > tonumber(m.extended_from or m.opened_at) then
-      redis.call('HINCRBY', key.message(id), 'extensions', 1)
-      redis.call('HSET', key.message(id), 'extended_from', began)
-    end
-    timer.set('4:window:' .. id, due)
+  local ends, looks = due(id, m, true), due(id, m, probes)
+  if ends == tonumber(m.ceiling_at) then
+    timer.set('3:ceiling:' .. id, ends)
+    timer.clear('4:window:' .. id)
+    return 0
+  end
+  if looks > now then
+    if ends <= now and probes == nil then mail.ring(m.sender, 'ask:' .. id) end   -- it looks at once
+    timer.set('4:window:' .. id, looks)
     return 0
   end
   give_up(id, m, 'no_reply', 'window')
@@ -103,7 +121,8 @@ function asks.window(id, by_asker)
 end
 
 -- The ceiling never moves: what tells its two endings apart is whether the target was at work
--- within the last window before it.
+-- within the last window before it. Where it is looked at late, work since counts too: the first
+-- script to commit decides, and the target is at work.
 function asks.ceiling(id)
   local m = read(key.message(id))
   if m.request ~= 'open' or m.ask ~= '1' then return 0 end
@@ -113,12 +132,10 @@ function asks.ceiling(id)
   return 1
 end
 
--- Fires what is overdue, in the order in which it was due.
-function asks.overdue(id, ceiling)
-  if now >= (tonumber(redis.call('ZSCORE', key.due(), '4:window:' .. id)) or now) then
-    asks.window(id, true)
-  end
-  if now >= ceiling then asks.ceiling(id) end
+-- Fires what is overdue, whatever became of its timers.
+function asks.overdue(id, m, probes)
+  if now >= (m.extended_from or m.opened_at) + tonumber(m.window) then asks.window(id, probes) end
+  if now >= tonumber(m.ceiling_at) then asks.ceiling(id) end
 end
 
 -- Keeps what an ask came to for whoever attends it, until their last look has not counted for a
@@ -155,6 +172,7 @@ end
 -- Looks whether what an ask came to is still waited for; if not, it becomes mail.
 function asks.attendance(id)
   local m = read(key.message(id))
+  if not m.sender then return 0 end   -- its record was lost
   local reply = m.reply and pick(key.message(m.reply), { 'state', 'wakes' }) or {}
   local ends = asks.attended(id, m.sender)
   if (reply.state == 'held' or m.untold) and ends and ends + tonumber(herd.grace) > wall then
@@ -162,7 +180,7 @@ function asks.attendance(id)
     return 0
   end
   timer.clear('7:attend:' .. id)
-  if m.sender then redis.call('ZREM', key.answers(m.sender), id) end
+  redis.call('ZREM', key.answers(m.sender), id)
   if m.untold then redis.call('HDEL', key.message(id), 'untold') end
   if reply.state == 'held' then
     mail.add(m.reply, m.sender, 'follow_up', reply.wakes == '1')
@@ -176,7 +194,7 @@ end
 
 -- The circle of attended asks that one more, from `asker` to `target`, would close: its agents in
 -- order, or nil. Looks at up to 5,000 asks.
-function asks.circle(asker, target)
+local function circle(asker, target)
   local from, queue, left = { [target] = asker }, { target }, 5000
   while #queue > 0 and left > 0 do
     local agent = table.remove(queue, 1)
@@ -199,20 +217,34 @@ function asks.circle(asker, target)
   end
 end
 
+-- Refuses to wait where the wait would never end.
+function asks.refuse_circle(asker, target)
+  local path = circle(asker, target)
+  if path then
+    refuse('loop_limit', 'these agents would wait for one another for ever: ',
+      table.concat(path, ' -> '), '; ask as a plain request, which does not hold the line')
+  end
+end
+
+-- The same of a call that comes to an open ask, if it is not waiting already.
+function asks.joins(id, m)
+  if m.request == 'open' and not redis.call('ZSCORE', key.attending(id), args.instance .. ':' .. args.call) then
+    asks.refuse_circle(args.agent, m.to)
+  end
+end
+
 -- In so many real ms, rounded up.
 local function real(ms) return string.format('%.0f', math.max(0, math.ceil(ms / factor))) end
 
--- What an ask has come to, for whoever waits; while it is open, the time until its next timer, how
--- long its window is, and the time until its ceiling.
-function asks.answer(id, m)
+-- What an ask has come to, for whoever waits; while it is open, the time until it may end, how long
+-- its window is, and the time until its ceiling.
+function asks.answer(id, m, probes)
   if m.reply then
     return { 'answered', m.reply, m.answered_by, m.answer, m.answer_data, m.answer_late,
       m.opened_at, m.answered_at, m.extensions }
   end
   if m.request == 'open' then
-    local window = tonumber(redis.call('ZSCORE', key.due(), '4:window:' .. id)) or now
-    local ceiling = tonumber(m.ceiling_at)
-    return { 'pending', real(math.min(window, ceiling) - now), real(tonumber(m.window)), real(ceiling - now) }
+    return { 'pending', real(due(id, m, probes) - now), real(tonumber(m.window)), real(m.ceiling_at - now) }
   end
   local task = m.task ~= '' and redis.call('HGET', key.task(m.task), 'state') or ''
   return { 'ended', m.request, m.silence or '', m.limit or '', m.to, task, m.task, m.window, m.opened_at,

@@ -64,7 +64,10 @@ function lease.gone(agent, instance, counted)
   redis.call('ZREM', key.instances(agent), instance)
   redis.call('HDEL', key.agent(agent), 'suspect:' .. instance, 'turns:' .. instance)
   journal(counted and 'lost' or 'left', { agent = agent, instance = instance })
-  for _, ask in ipairs(redis.call('ZRANGE', key.answers(agent), 0, 999)) do asks.attendance(ask) end
+  for _, ask in ipairs(redis.call('ZRANGE', key.answers(agent), 0, 999)) do
+    if redis.call('EXISTS', key.message(ask)) == 0 then redis.call('ZREM', key.answers(agent), ask) end
+    asks.attendance(ask)
+  end
   if not lease.live(agent) then lease.absent(agent) end
   if agent == 'parent' then reminders.arm() end
   return true
