@@ -336,7 +336,7 @@ async def test_a_thousand_asks_in_one_process(broker, url, fleet_name, clock):
         asks = [asyncio.create_task(scout.ask("planner", f"q{n}")) for n in range(1000)]
         questions: list[Envelope] = []
         while len(questions) < 1000:
-            turn = await planner.next_turn(timeout=10, limit=1000)
+            turn = await planner.next_turn(timeout=60, limit=1000)
             assert turn is not None
             questions += list(turn)
             await turn.ack()

@@ -369,6 +369,72 @@ async def test_the_scheduler_steps_in_for_an_asker_that_hangs(herd):
     assert await herd.later(seconds=1) == {"windows": 1}
 
 
+@pytest.mark.parametrize("how", ["left", "died"])
+async def test_an_asker_that_goes_after_it_was_called(herd, how):
+    """A probing asker that is gone is not waited for any longer: the scheduler ends its window."""
+    await herd.broker.run(opening(herd.scout, totals='{"transcript": 1}'))
+    assert await herd.later(minutes=10) == {}
+    if how == "left":
+        await herd.broker.run(asks.leave(herd.scout.caller, REQUEST, "call_1", told=False))
+    else:
+        lapse(herd.scout)
+    assert await herd.later() == {"windows": 1}
+
+
+async def test_a_joiners_first_totals(herd):
+    """Are where its counting starts, from the moment it joins."""
+    await herd.broker.run(opening(herd.scout))
+    other = await herd.another("scout")
+    await herd.broker.run(opening(other, call="call_2", totals='{"transcript": 1}'))
+    herd.clock.advance(9 * MINUTE)
+    look = asks.look(other.caller, REQUEST, "call_2", '{"transcript": 2}')
+    pending = await herd.broker.run(look)
+    assert isinstance(pending, asks.Pending)
+    assert pending.next == 600
+
+
+@proves("P8")
+@pytest.mark.parametrize("worked", [True, False])
+async def test_an_ask_that_is_rerouted(herd, worked):
+    """Its new target has a whole window from then on; being sent on is no work of it."""
+    await herd.child("architect")
+    async with asking(herd, herd.scout, "planner", ceiling=25 * MINUTE) as line:
+        await herd.later(minutes=9)
+        await herd.planner.progress("at it")
+        await herd.later(minutes=8)
+        await herd.parent.reroute(line.id, "architect")
+        assert await herd.later(minutes=7, seconds=59) == {}
+        if worked:
+            await herd.children["architect"].progress("at it")
+        assert await herd.later(seconds=1) == {"ceilings": 1}
+        await line.ends(errors.CeilingActive if worked else errors.NoReply)
+
+
+async def test_a_rerouted_ask_ends_a_window_later(herd):
+    """Whoever looks, and whatever the work of its first target had moved."""
+    await herd.child("architect")
+    async with asking(herd, herd.scout, "planner") as line:
+        await herd.later(minutes=9)
+        await herd.planner.progress("at it")
+        await herd.later(minutes=1)
+        await herd.parent.reroute(line.id, "architect")
+        assert await herd.later(minutes=9, seconds=59) == {}
+        assert await herd.later(seconds=1) == {"windows": 1}
+        await line.ends(errors.NoReply)
+
+
+@proves("P8")
+async def test_a_late_scheduler_fires_in_due_order(herd):
+    """A task's deadline before the end of a window that work had moved behind it."""
+    task = await herd.working(herd.scout, deadline=15 * MINUTE)
+    async with asking(herd, herd.scout, "planner", task=task.id) as line:
+        herd.clock.advance(9 * MINUTE)
+        await herd.planner.progress("at it")
+        herd.clock.advance(20 * MINUTE)
+        await herd.scheduler.tick()
+        await line.ends(errors.RequestCancelled)
+
+
 async def test_a_joiner_without_a_probe(herd):
     """Knows less than the asker that probes, and does not end its window for it."""
     await herd.broker.run(opening(herd.scout, totals='{"transcript": 1}'))

@@ -29,4 +29,5 @@ elseif has ~= '' then
   timer.clear('9:forget:m:' .. m.reply)
 end
 asks.attendance(args.request)
+if m.probing == '1' then asks.refresh(args.request) end
 return { 'left' }

@@ -13,14 +13,7 @@ asks.joins(args.request, m)
 lease.touch()   -- whoever waits is there, also where nothing else renews its lease
 if m.request == 'open' then
   asks.attend(args.request)
-  if probes then
-    local totals, grew = asks.growth(m.totals, args.totals)
-    redis.call('HSET', key.message(args.request), 'totals', totals)
-    if grew then
-      redis.call('HSET', key.message(args.request), 'probe_active_at', now)
-      m.probe_active_at = now
-    end
-  end
+  if probes then asks.note(args.request, m) end
   asks.overdue(args.request, m, probes)
   m = read(key.message(args.request))
 end

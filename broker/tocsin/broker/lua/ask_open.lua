@@ -16,6 +16,7 @@ if known.kind then
     asks.joins(args.message, known)
     lease.touch()
     asks.attend(args.message)
+    if probes and known.request == 'open' then asks.note(args.message, known) end
     return asks.answer(args.message, known, probes)
   end
 end
@@ -37,7 +38,7 @@ else   -- once more; who acked it is handed it again
   mail.withdraw(requests.notice(m.id, known), 'it was asked again')
   redis.call('HSET', key.message(m.id), 'request', 'open', 'opened_at', now, 'round', (known.round or 1) + 1)
   redis.call('HDEL', key.message(m.id), 'silence', 'limit', 'untold', 'totals', 'probe_active_at',
-    'extended_from')
+    'extended_from', 'rerouted_at')
   redis.call('ZREM', key.answers(args.agent), m.id)
   timer.clear('7:attend:' .. m.id)
   timer.clear('9:forget:m:' .. m.id)

@@ -44,8 +44,15 @@ if not herd.state then   -- nothing is left of it
   redis.call('DEL', key.due())
   return { 'visited' }
 end
+local function overdue()
+  return redis.call('ZRANGEBYSCORE', key.due(), '-inf', now, 'LIMIT', 0, args.limit)
+end
+for _, member in ipairs(overdue()) do   -- so that a window fires in its place, or not yet
+  local ask = string.match(member, '^4:window:(.+)$')
+  if ask then pcall(asks.refresh, ask) end
+end
 local counts = {}
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', key.due(), '-inf', now, 'LIMIT', 0, args.limit)) do
+for _, member in ipairs(overdue()) do
   if redis.call('ZREM', key.due(), member) == 1 then   -- not cleared by one that fired before it
     local kind, id = string.match(member, '^%d:(%a+):?(.*)$')
     local ok, duty, count = pcall(duties[kind] or error, id)

@@ -23,5 +23,9 @@ redis.call('HSET', key.message(args.request), 'was', m.was and m.was .. ' ' .. m
   'to', args.target, 'by', '', 'attempts', 0)
 redis.call('HDEL', key.message(args.request), 'shown_at', 'taken_at')
 mail.add(args.request, args.target, m.delivery, m.wakes == '1')
+if m.ask == '1' then
+  redis.call('HSET', key.message(args.request), 'rerouted_at', now)
+  asks.refresh(args.request)
+end
 journal('rerouted', { message = args.request, from = m.to, recipient = args.target })
 return { 'rerouted' }

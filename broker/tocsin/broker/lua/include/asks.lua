@@ -1,7 +1,7 @@
 -- Asks: requests whose asker stays on the line. In the request's record: `ask` 1, `window` (ms of
--- silence it bears), `ceiling_at`, `extensions`, `round` (from 2 on, when it is opened again), and of
--- a probe on the asker's side `probing`, `totals`, `probe_active_at`. A request that ends `no_reply`
--- or `ceiling_active` stays answerable.
+-- silence it bears), `ceiling_at`, `extensions`, `round` (from 2 on, when it is opened again),
+-- `rerouted_at`, and of a probe on the asker's side `probing`, `totals`, `probe_active_at`. A request
+-- that ends `no_reply` or `ceiling_active` stays answerable.
 --
 -- Waiting calls are members `<instance>:<call>` of `attending`, each with the time until which its
 -- last look counts. The ask is attended while a call is there whose instance is not gone. What it
@@ -64,6 +64,13 @@ function asks.growth(known, totals)
   return cjson.encode(count > SOURCES and reported or last), grew
 end
 
+-- The same for an open ask and its asker's probe.
+function asks.note(id, m)
+  local totals, grew = asks.growth(m.totals, args.totals)
+  redis.call('HSET', key.message(id), 'totals', totals)
+  if grew then redis.call('HSET', key.message(id), 'probe_active_at', now) end
+end
+
 function asks.arm(id, window, ceiling)
   timer.set('4:window:' .. id, window)
   timer.set('3:ceiling:' .. id, ceiling)
@@ -84,38 +91,50 @@ local function give_up(id, m, how, limit)
   requests.close(id, m, how, limit)
 end
 
--- When silence ends an ask, if nothing moves it on: never after its ceiling. An asker that probes
--- knows more than others; they leave it a grace to say so.
+-- When silence ends an ask, if nothing moves it on: never after its ceiling. Who it was rerouted to
+-- has a whole window. An asker that probes knows more than others; they leave it a grace to say so.
 local function due(id, m, probes)
-  local ends = active(m) + tonumber(m.window)
+  local ends = math.max(active(m), tonumber(m.rerouted_at) or 0) + tonumber(m.window)
   if m.probing == '1' and not probes and asks.attended(id, m.sender) then
     ends = ends + tonumber(herd.grace) * factor
   end
   return math.min(ends, tonumber(m.ceiling_at))
 end
 
--- The window: silence for as long as it allows ends the ask; a sign of work since moves it on. Where
--- it would end at the ceiling or later, the ceiling ends it, however late either is looked at.
--- `probes`: whether the caller looked with a probe; nil is the scheduler.
-function asks.window(id, probes)
-  local m = read(key.message(id))
-  if m.request ~= 'open' or m.ask ~= '1' then return 0 end
+-- Counts what work has extended, and times the window by what is true now: its end moves with work,
+-- with who waits and on whom, and its timer does not. None where the ceiling comes first.
+local function retime(id, m)
   local began, from = active(m), tonumber(m.extended_from or m.opened_at)
   if began > from and now >= from + tonumber(m.window) then
     redis.call('HINCRBY', key.message(id), 'extensions', 1)
     redis.call('HSET', key.message(id), 'extended_from', began)
   end
-  local ends, looks = due(id, m, true), due(id, m, probes)
+  local ends = due(id, m, true)
   if ends == tonumber(m.ceiling_at) then
     timer.set('3:ceiling:' .. id, ends)
     timer.clear('4:window:' .. id)
-    return 0
+  else
+    timer.set('4:window:' .. id, ends > now and ends or due(id, m))
   end
-  if looks > now then
-    if ends <= now and probes == nil then mail.ring(m.sender, 'ask:' .. id) end   -- it looks at once
-    timer.set('4:window:' .. id, looks)
-    return 0
-  end
+end
+
+-- Before the scheduler fires it, or when something else than work has changed; whom it leaves the
+-- window to looks at once.
+function asks.refresh(id)
+  local m = pick(key.message(id), { 'request', 'ask', 'sender', 'to', 'opened_at', 'rerouted_at',
+    'extended_from', 'window', 'ceiling_at', 'probing', 'probe_active_at' })
+  if m.request ~= 'open' or m.ask ~= '1' then return end
+  retime(id, m)
+  if due(id, m, true) <= now and due(id, m) > now then mail.ring(m.sender, 'ask:' .. id) end
+end
+
+-- The window: silence for as long as it allows ends the ask. Where it would end at the ceiling or
+-- later, the ceiling ends it, however late either is looked at. `probes`: the caller did.
+function asks.window(id, probes)
+  local m = read(key.message(id))
+  if m.request ~= 'open' or m.ask ~= '1' then return 0 end
+  retime(id, m)
+  if due(id, m, probes) > now or due(id, m, true) == tonumber(m.ceiling_at) then return 0 end
   give_up(id, m, 'no_reply', 'window')
   return 1
 end

@@ -68,6 +68,9 @@ function lease.gone(agent, instance, counted)
     if redis.call('EXISTS', key.message(ask)) == 0 then redis.call('ZREM', key.answers(agent), ask) end
     asks.attendance(ask)
   end
+  for _, ask in ipairs(redis.call('ZRANGE', key.asking(agent), 0, 999)) do
+    if redis.call('HGET', key.message(ask), 'probing') == '1' then asks.refresh(ask) end
+  end
   if not lease.live(agent) then lease.absent(agent) end
   if agent == 'parent' then reminders.arm() end
   return true
