@@ -18,6 +18,7 @@ from tocsin.broker import (
     HerdSettings,
     ManualClock,
     agents,
+    alerts,
     asks,
     connections,
     errors,
@@ -70,6 +71,7 @@ def tell(url: str, fleet: str) -> None:
             _asks(parent, scout, planner, clock, scheduler)
             _tasks(parent, scout, planner, clock, scheduler)
             _losses(broker, parent, scout, clock, scheduler)
+            _alerts(broker, parent, clock, scheduler)
             _views(broker, parent, scheduler)
         _endings(broker, parent, clock, scheduler)
 
@@ -224,6 +226,25 @@ def _losses(
     first.leave()
     second.receive()
     assert broker.run(inbox.ack(first.caller, held.mail)).fenced
+
+
+def _alerts(broker: Broker, parent: Any, clock: ManualClock, scheduler: Scheduler) -> None:
+    def take() -> list[alerts.Alert]:
+        fleet = broker.fleet()
+        key = fleet.partition("release")
+        return broker.run(alerts.take(fleet, key, 10, timedelta(minutes=1))).alerts
+
+    assert take() == []  # from here on they are noted
+    parent.register("watcher")
+    asked = parent.message("watcher", "anybody there?", expects_reply=True)
+    [found] = take()
+    assert (found.event, found.facts["body"]) == ("unheard", "anybody there?")
+    assert take() == []
+    assert broker.run(alerts.end(broker.fleet(), found, timedelta(0))) == "again"
+    [again] = take()
+    assert (again.id, again.tries) == (found.id, 2)
+    assert broker.run(alerts.end(broker.fleet(), again)) == "ended"
+    parent.cancel_request(asked.message_id)
 
 
 def _views(broker: Broker, parent: Any, scheduler: Scheduler) -> None:

@@ -10,7 +10,19 @@ from typing import Any
 
 import pytest
 
-from tocsin.broker import agents, asks, errors, herds, inbox, keys, requests, scripts, tasks, timers
+from tocsin.broker import (
+    agents,
+    alerts,
+    asks,
+    errors,
+    herds,
+    inbox,
+    keys,
+    requests,
+    scripts,
+    tasks,
+    timers,
+)
 from tocsin.broker.caller import Caller, Fleet
 from tocsin.broker.ids import hash_token, keyed_id, make_id, make_token
 from tocsin.broker.settings import HerdSettings
@@ -19,6 +31,7 @@ from tocsin.broker.settings_files import resolve
 FLEET = Fleet("f", 16, None)
 CALLER = Caller(FLEET, "h", "parent", hash_token(make_token()), make_id("inst"))
 TASK, MESSAGE = make_id("task"), make_id("msg")
+ALERT = alerts.Alert("alert_1", "failed", "h", datetime(2026, 1, 1, tzinfo=UTC), 1, {})
 
 
 def every_call() -> dict[str, scripts.Call[Any]]:
@@ -98,6 +111,8 @@ def every_call() -> dict[str, scripts.Call[Any]]:
         "listing": tasks.listing(CALLER, "waiting", 10),
         "visit": timers.visit(FLEET, "h", 10),
         "due": timers.due(FLEET, keys.partition("f", 0), 10),
+        "take_alerts": alerts.take(FLEET, keys.partition("f", 0), 1, timedelta(minutes=1)),
+        "end_alert": alerts.end(FLEET, ALERT, timedelta(seconds=5)),
         "report": timers.report(FLEET, "sched_1", {"pid": 1}),
     }
     return calls

@@ -43,6 +43,9 @@ ENDS_WORK = {
 KEEPS_ALIVE = {"fleet_open", "instance_join", "instance_renew", "instance_leave"}
 """Without these no process could come and end anything."""
 
+TELLS = {"alerts_take", "alert_end"}
+"""What tells a human, and frees what was kept for that."""
+
 LOOKS = {
     "herd_list",
     "herd_read",
@@ -109,9 +112,9 @@ def full(server: EmbeddedServer, fleet_name: str) -> Iterator[Full]:
 
 
 def test_the_scripts_that_work_in_a_full_memory_are_those_that_end_work():
-    """A script is `allow-oom` for one of three reasons, and no other script is."""
+    """A script is `allow-oom` for one of four reasons, and no other script is."""
     allowed = {name for name in scripts.names() if scripts.load(name).memory == "allow-oom"}
-    assert allowed == ENDS_WORK | KEEPS_ALIVE | LOOKS
+    assert allowed == ENDS_WORK | KEEPS_ALIVE | TELLS | LOOKS
 
 
 def test_work_comes_to_its_end_in_a_full_memory(full, server):
@@ -199,7 +202,7 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
 
 def test_every_script_is_judged_here():
     """Each that is not `allow-oom` has its refusal below."""
-    allowed = ENDS_WORK | KEEPS_ALIVE | LOOKS
+    allowed = ENDS_WORK | KEEPS_ALIVE | TELLS | LOOKS
     assert REFUSED.keys() == set(scripts.names()) - allowed
 
 

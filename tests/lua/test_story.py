@@ -91,7 +91,8 @@ def test_every_bell_is_a_channel_of_the_fleet(seen):
     """Scripts ring the doorbell of their fleet and the bells of agents, and nothing else."""
     channels = {c[1] for _, _, commands in seen.runs for c in commands if c[0] == "PUBLISH"}
     bells = {
-        keys.bell("story", "release", agent) for agent in ("parent", "scout", "planner", "tester")
+        keys.bell("story", "release", agent)
+        for agent in ("parent", "scout", "planner", "tester", "watcher")
     }
     assert channels == bells | {keys.doorbell("story")}
 

@@ -22,6 +22,7 @@ from tocsin.broker.settings import (
     OFFERED_THRESHOLDS,
     ConnectionSettings,
     HerdSettings,
+    NotifySettings,
     describe,
     from_record,
     parse_setting,
@@ -30,7 +31,7 @@ from tocsin.broker.settings import (
     to_record,
 )
 
-KINDS = {row.name: row.kind for row in describe()}
+KINDS = {row.name: row.kind for row in describe() if row.name in HerdSettings.model_fields}
 DURATIONS = [name for name, kind in KINDS.items() if kind == "duration"]
 COUNTS = [name for name, kind in KINDS.items() if kind == "count"]
 
@@ -63,7 +64,8 @@ def test_the_documented_policy():
     rows = {row.name: row for row in describe()}
     defaults = [f"{name} {rows[name].default}" for name in HerdSettings.model_fields]
     assert ", ".join(defaults) == " ".join(POLICY.split())
-    assert list(rows) == [*ConnectionSettings.model_fields, *HerdSettings.model_fields]
+    models = (ConnectionSettings, NotifySettings, HerdSettings)
+    assert list(rows) == [name for model in models for name in model.model_fields]
     assert rows["reply_timeout"][2:4] == ("duration", "TOCSIN_REPLY_TIMEOUT")
     assert {row.name: row.variable for row in rows.values()} == ENV_NAMES
     assert all(row.description and "\n" not in row.description for row in rows.values())
@@ -314,3 +316,54 @@ def test_broken_records(name, text):
     """A text that is no value is refused, naming the field and the record."""
     with pytest.raises(InvalidInput, match=f"^settings: {name} in the herd's record is "):
         from_record({name: text})
+
+
+# ------------------------------------------------------------------------ how a human is told
+
+
+def test_what_text_says_of_telling_a_human():
+    """Words as a shell parts them or a JSON list, names with commas, a switch."""
+    for text in ('notify-send "Tocsin says"', '["notify-send", "Tocsin says"]'):
+        assert parse_setting("notify_command", text) == ("notify-send", "Tocsin says")
+    assert parse_setting("notify_command", ["a"]) == ("a",)
+    assert parse_setting("notify_events", "failed, dead_letter") == ("failed", "dead_letter")
+    assert [parse_setting("notify_private", text) for text in ("true", "off", True)] == [
+        True,
+        False,
+        True,
+    ]
+    assert parse_setting("notify_preview", "0") == 0
+    assert NotifySettings().target is None
+    assert NotifySettings(notify_command=("/bin/x", "--key=hunter2")).target == "command /bin/x"
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "rule"),
+    [
+        ("notify_url", "ftp://h/x", "a url such as https://"),
+        ("notify_url", "https://", "a url such as https://"),
+        ("notify_url", "hunter2", "is no url at all, but must be"),
+        ("notify_command", 'an "open quote', "a list of words"),
+        ("notify_command", 5, "a list of words"),
+        ("notify_events", "failed,nothing", "some of reminder, blocked"),
+        ("notify_private", "perhaps", "true or false"),
+        ("notify_preview", "-1", "a whole number from 0 to 1000"),
+        ("notify_timeout", "1ms", "from 100ms to 5m"),
+    ],
+)
+def test_what_is_refused_of_telling_a_human(name, bad, rule):
+    """The refusal has the rule, and no secret of the value."""
+    with pytest.raises(InvalidInput) as refusal:
+        parse_setting(name, bad)
+    assert rule in refusal.value.detail and "hunter2" not in refusal.value.detail
+
+
+def test_a_webhook_is_shown_without_its_path():
+    """A path is as secret as a password; neither is in what is shown, refused or printed."""
+    url = "https://u:hunter2@hooks.example:8443/hunter2?k=hunter2"
+    assert show_setting("notify_url", url) == "https://hooks.example:8443/***"
+    assert show_setting("notify_url", "https://hooks.example") == "https://hooks.example"
+    assert "hunter2" not in repr(NotifySettings(notify_url=url))
+    with pytest.raises(InvalidInput) as refusal:
+        parse_setting("notify_url", url.replace("https", "gopher"))
+    assert "hunter2" not in refusal.value.detail

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from tocsin.broker.errors import InvalidInput
-from tocsin.broker.settings import ConnectionSettings, HerdSettings
+from tocsin.broker.settings import ConnectionSettings, HerdSettings, NotifySettings
 from tocsin.broker.settings_files import (
     project_file,
     resolve,
     resolve_connection,
+    resolve_notify,
     unset_setting,
     user_file,
     write_setting,
@@ -471,3 +472,67 @@ def test_a_failed_write_leaves_the_old_file(project, monkeypatch):
         write_setting("project", "lease", "1m")
     assert project.read_text() == BEFORE
     assert {path.name for path in project.parent.iterdir()} == {".git", project.name}
+
+
+# ------------------------------------------------------------------------ how a human is told
+
+
+def test_layers_of_telling_a_human(user, project, monkeypatch):
+    """The same layers, at the top level of the files."""
+    assert resolve_notify().settings.target is None
+    user.write_text(
+        'notify_command = ["notify-send", "Tocsin"]\nnotify_preview = 10\nfleet = "f"\n'
+    )
+    project.write_text('notify_events = ["failed"]\nnotify_preview = 20\n')
+    resolved = resolve_notify()
+    assert resolved.settings.notify_command == ("notify-send", "Tocsin")
+    assert (resolved.settings.notify_events, resolved.settings.notify_preview) == (("failed",), 20)
+    monkeypatch.setenv("TOCSIN_NOTIFY_COMMAND", "other 'two words'")
+    monkeypatch.setenv("TOCSIN_NOTIFY_PRIVATE", "true")
+    monkeypatch.setenv("TOCSIN_NOTIFY_EVENTS", "blocked,failed")
+    found = resolve_notify().settings
+    assert found.notify_command == ("other", "two words")
+    assert found.notify_private and found.notify_events == ("blocked", "failed")
+    assert resolve_connection().settings.fleet == "f"
+    assert resolve().settings == HerdSettings()
+
+
+def test_the_stronger_of_command_and_url_counts(user, monkeypatch):
+    """Two of one layer are refused."""
+    user.write_text('notify_command = ["x"]\n')
+    monkeypatch.setenv("TOCSIN_NOTIFY_URL", "https://hooks.example/x")
+    found = resolve_notify()
+    assert found.settings.target == "https://hooks.example/***"
+    assert found.sources["notify_command"] == "default"
+    given = resolve_notify(NotifySettings(notify_command=("y",)))
+    assert given.settings.target == "command y"
+    user.write_text('notify_command = ["x"]\nnotify_url = "https://hooks.example/x"\n')
+    monkeypatch.delenv("TOCSIN_NOTIFY_URL")
+    with pytest.raises(InvalidInput, match=r"both set \(user file .*unset one"):
+        resolve_notify()
+
+
+@pytest.mark.parametrize("line", ['notify_command = ["x"]', "notify_private = true"])
+def test_a_project_says_not_what_is_run_or_reached(project, line):
+    """It may come from somebody else, or be written by an agent."""
+    project.write_text(f"{line}\n")
+    with pytest.raises(InvalidInput, match="a project may come from somebody else"):
+        resolve_notify()
+    assert resolve_connection().settings == ConnectionSettings()
+    name = line.partition(" ")[0]
+    with pytest.raises(InvalidInput, match="a project may come from somebody else"):
+        write_setting("project", name, "true")
+    assert unset_setting("project", name) == project
+    assert resolve_notify().settings.target is None
+
+
+def test_writing_how_a_human_is_told(user):
+    """Lists and switches are written as TOML has them, at the top level."""
+    write_setting("user", "notify_command", "notify-send Tocsin")
+    write_setting("user", "notify_private", "true")
+    write_setting("user", "notify_events", "failed")
+    assert user.read_text() == (
+        'notify_command = ["notify-send", "Tocsin"]\nnotify_private = true\n'
+        'notify_events = ["failed"]\n'
+    )
+    assert resolve_notify().settings.notify_private

@@ -27,6 +27,8 @@ class Key(NamedTuple):
 KEYS: dict[str, Key] = {
     "timers": Key("timers", "zset", "partition", "empty", "herd -> its earliest due time"),
     "herds": Key("herds", "zset", "partition", "empty", "herd -> when it was opened"),
+    "alerts": Key("alerts", "zset", "partition", "told", "alert for a human -> its next try"),
+    "alerted": Key("alerted", "hash", "partition", "told", "what each of them says, its tries"),
     "herd": Key("h:{herd}", "hash", "herd", "herd_retention", "state, settings, sequence number"),
     "due": Key("h:{herd}:due", "zset", "herd", "herd_retention", "timer -> when it fires"),
     "waiting": Key("h:{herd}:waiting", "zset", "herd", "empty", "task -> waiting_since"),

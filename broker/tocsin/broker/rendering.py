@@ -7,6 +7,7 @@ are quoted line by line, so that they cannot pass for the text around them.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -169,3 +170,27 @@ def body_of(kind: str, data: Mapping[str, Any], body: str) -> str:
         return body + _continued(data) if kind == "task" and "continues" in data else body
     write = _TEXTS.get(str(data.get("about")))
     return write(data) if write else body
+
+
+_ALERTS = {
+    "reminder": "{agent} has waited {waiting} on task {task} for an answer from {recipient}",
+    "blocked": "task {task} of {agent} is blocked",
+    "failed": "task {task} of {agent} has failed",
+    "dead_letter": "the {message_kind} {message} from {sender} to {recipient} is a dead letter",
+    "agent_away": "{agent} holds open task {task} and no process has served it for {away}",
+    "unheard": "{sender} asked {recipient}, of which no process is running ({message})",
+    "test": "a test: alerts of this fleet arrive here",
+}
+
+
+def alert_of(event: str, herd: str, facts: Mapping[str, Any]) -> str:
+    """What a human is told of an event, in a sentence; then what agents wrote of it, quoted."""
+    spans = {
+        name: _since(facts[f"{name}_ms"]) for name in ("waiting", "away") if f"{name}_ms" in facts
+    }
+    known = defaultdict(lambda: "?", {**facts, **spans})
+    text = f"Herd {herd}: {_ALERTS.get(event, event).format_map(known)}."
+    for name in ("error", "reason", "question", "body", "description"):
+        if name in facts:
+            text += f"\n{name.capitalize()}:\n{_quoted(facts[name])}"
+    return text

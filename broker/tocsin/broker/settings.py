@@ -10,11 +10,13 @@ validated with a context: the function that says where the setting of a name was
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 from urllib.parse import urlsplit
 
 from annotated_types import Ge, Le
@@ -64,6 +66,43 @@ def _reachable(url: str) -> str:
     return url
 
 
+Event = Literal["reminder", "blocked", "failed", "dead_letter", "agent_away", "unheard"]
+"""What a human is told of. `unheard` is a question to an agent without a live instance."""
+
+EVENTS: tuple[Event, ...] = get_args(Event)
+
+
+def _from_switch(value: object, info: ValidationInfo) -> object:
+    words = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+    return words.get(value, value) if info.context and isinstance(value, str) else value
+
+
+def _from_words(value: object, info: ValidationInfo) -> object:
+    """A list as it is, or text: a JSON list, or words as a shell would part them."""
+    if info.context is not None and isinstance(value, str):
+        try:
+            value = json.loads(value) if value.lstrip().startswith("[") else shlex.split(value)
+        except ValueError:
+            return value
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _from_names(value: object, info: ValidationInfo) -> object:
+    if info.context is not None and isinstance(value, str):
+        value = [name.strip() for name in value.split(",")]
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _postable(url: str) -> str:
+    parts = urlsplit(url)
+    if not parts.hostname or parts.port == 0 or not re.fullmatch(r"https?://[!-~]{1,2048}", url):
+        raise ValueError("not what can be posted to")
+    return url
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_from_words)]
+Events = Annotated[tuple[Event, ...], BeforeValidator(_from_names)]
+Switch = Annotated[bool, BeforeValidator(_from_switch)]
 Minutes = Annotated[float, AllowInfNan(False), BeforeValidator(_from_text)]
 Count = Annotated[int, Ge(1), BeforeValidator(_from_text)]
 Tick = Annotated[Duration, Ge(100 * MILLISECOND)]
@@ -154,16 +193,59 @@ class ConnectionSettings(SettingsModel):
         return [("url", redacted(self.url)), ("fleet", self.fleet)]
 
 
-FIELDS = ConnectionSettings.model_fields | HerdSettings.model_fields
-"""Every setting, connection first, in the order of the models."""
+class NotifySettings(SettingsModel):
+    """How schedulers tell a human of what needs one. Without a command or a url they do not.
+
+    It is the operator's of the scheduler, and never in a herd's record: a command that a herd could
+    set would be code that runs on another machine.
+    """
+
+    notify_command: Words = ()
+    """Told of alerts as JSON on its stdin: words, run without a shell"""
+    notify_url: Annotated[str, AfterValidator(_postable)] | None = None
+    """Told of alerts as JSON by POST; redirects are not followed"""
+    notify_private: Switch = False
+    """Whether the url may lead to a private, loopback or link-local address"""
+    notify_events: Events = EVENTS
+    """The events that are told"""
+    notify_preview: Annotated[int, Ge(0), Le(1_000), BeforeValidator(_from_text)] = 200
+    """Characters of agents' texts that an alert shows; 0: none"""
+    notify_timeout: Annotated[Duration, Ge(100 * MILLISECOND), Le(timedelta(minutes=5))] = (
+        timedelta(seconds=10)
+    )
+    """A try to tell an alert is ended after this, and its command killed"""
+
+    @property
+    def target(self) -> str | None:
+        """Where alerts go, as it may be shown; None if nowhere."""
+        if self.notify_command:
+            return f"command {self.notify_command[0]}"
+        return show_setting("notify_url", self.notify_url) if self.notify_url else None
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return [(name, show_setting(name, value)) for name, value in self]
+
+
+FIELDS = ConnectionSettings.model_fields | NotifySettings.model_fields | HerdSettings.model_fields
+"""Every setting, connection first, a herd's last, in the order of the models."""
 
 ENV_NAMES: dict[str, str] = {name: f"TOCSIN_{name.upper()}" for name in FIELDS}
 """The environment variable of each setting."""
 
-_FILE_KEYS = {name: f"{name} at the top level" for name in ConnectionSettings.model_fields}
+_FILE_KEYS = {
+    name: f"{name} at the top level" for name in FIELDS if name not in HerdSettings.model_fields
+}
 _FILE_KEYS |= {name: f"{name} in [herd]" for name in HerdSettings.model_fields} | {"herd": "[herd]"}
 
-_KINDS: dict[Any, str] = {timedelta: "duration", float: "minutes", int: "count"}
+_KINDS: dict[Any, str] = {
+    timedelta: "duration",
+    float: "minutes",
+    int: "count",
+    bool: "switch",
+    tuple[str, ...]: "command",
+    tuple[Event, ...]: "events",
+    NotifySettings.model_fields["notify_url"].annotation: "webhook",
+}
 _RULES = {
     "timedelta": "a timedelta of whole milliseconds from {low} to {high}",
     "duration": 'seconds or text such as "90s", "10m", "4h", "7d", "1h30m", from {low} to {high}',
@@ -171,6 +253,10 @@ _RULES = {
     'in text also "off"',
     "count": "a whole number from {low} to {high}",
     "url": "a url such as redis://127.0.0.1:6379/0 (also rediss://, unix://)",
+    "switch": "true or false",
+    "command": 'a list of words such as ["notify-send", "Tocsin"]',
+    "events": f"some of {', '.join(EVENTS)}",
+    "webhook": "a url such as https://hooks.example.com/tocsin",
     "fleet": "1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit",
 }
 
@@ -199,8 +285,10 @@ def _refusal(
     rule = rule.format(low=plain(low), high=plain(high))
     # A 0 that nobody wrote is not suggested: it has a meaning.
     hint = f"; did you mean {plain(near) if where else repr(near)}?" if near else ""
-    lone = name == "url" and "://" not in str(value)  # it may be a password in the wrong place
-    said = "no url at all" if lone else shown(value)
+    if kind in ("url", "webhook") and "://" not in str(value):
+        said = "no url at all"  # it may be a password in the wrong place
+    else:
+        said = shown(origin(value) if kind == "webhook" else value)
     return InvalidInput(OPERATION, f"{place(name)} is {said}, but must be {rule}{hint}")
 
 
@@ -221,6 +309,12 @@ def redacted(url: str) -> str:
     return re.sub(r"([?&;](?!db=|protocol=)[^=&;]*=)[^&;]*", r"\1***", url)
 
 
+def origin(url: str) -> str:
+    """A webhook as it may be shown: its path and query are as secret as a password."""
+    found = re.match(r"(\w+://)(?:.*@)?([^/?#@]*)(.?)", url, re.DOTALL)
+    return f"{found[1]}{found[2]}{'/***' if found[3] else ''}" if found else "***"
+
+
 def shown(value: object) -> str:
     """`value` as an error shows it: without passwords, at most about 80 printable characters."""
     if isinstance(value, int) and value.bit_length() > 128:
@@ -235,6 +329,8 @@ def plain(value: Any) -> Any:
     """A typed value as a file has it: text, or a number without a needless fraction."""
     if isinstance(value, timedelta):
         return show_duration(value)
+    if isinstance(value, tuple):
+        return list(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -242,6 +338,14 @@ def show_setting(name: str, value: Any) -> str:
     """A value for people: `20m`, `off`, `1000`, a url without its password."""
     if model_of(name) is ConnectionSettings:
         return redacted(value)
+    if name == "notify_url":
+        return origin(value) if value else "none"
+    if isinstance(value, tuple):
+        return (
+            redacted(shlex.join(value)) or "none" if name == "notify_command" else ",".join(value)
+        )
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return "off" if name == "stale_wait_threshold" and value < 1 else str(plain(value))
 
 
@@ -256,7 +360,7 @@ class SettingRow(NamedTuple):
 
 
 def describe() -> list[SettingRow]:
-    """Every setting, connection first, in the order of the models."""
+    """Every setting, in the order of `FIELDS`."""
     rows = []
     for name, field in FIELDS.items():
         kind = _KINDS.get(field.annotation, name)
@@ -265,11 +369,15 @@ def describe() -> list[SettingRow]:
     return rows
 
 
-def model_of(name: str) -> type[HerdSettings] | type[ConnectionSettings]:
+AnySettings = HerdSettings | ConnectionSettings | NotifySettings
+
+
+def model_of(name: str) -> type[AnySettings]:
     """The model that has this field; an unknown name is refused with the nearest one."""
     if name not in FIELDS:
         raise unknown_setting(shown(name), name, {each: each for each in FIELDS})
-    return HerdSettings if name in HerdSettings.model_fields else ConnectionSettings
+    models = (HerdSettings, ConnectionSettings, NotifySettings)
+    return next(model for model in models if name in model.model_fields)
 
 
 def parse_setting(name: str, value: object, *, where: str | None = None) -> Any:

@@ -1,6 +1,7 @@
 """The layers of settings: defaults < user file < project file < environment < argument.
 
-A settings file is TOML: herd settings in its table `[herd]`, `url` and `fleet` at its top level.
+A settings file is TOML: herd settings in its table `[herd]`, all others at its top level. A project
+file may come from somebody else: it says neither what is run nor which private address is reached.
 
 - The user file is `config.toml` in the platform's folder for the settings of `tocsin`, under
   `XDG_CONFIG_HOME` where that is set.
@@ -16,13 +17,13 @@ one; nothing is guessed and nothing is skipped, except variables of other parts 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 from platformdirs import user_config_path
 from pydantic_settings import (
@@ -38,6 +39,7 @@ from tocsin.broker.settings import (
     OPERATION,
     ConnectionSettings,
     HerdSettings,
+    NotifySettings,
     SettingsModel,
     Where,
     model_of,
@@ -53,11 +55,14 @@ if TYPE_CHECKING:
 Source = Literal["default", "user", "project", "environment", "argument"]
 """A layer, weakest first."""
 
+_LAYERS = get_args(Source)
+
 FileLayer = Literal["user", "project"]
 """A layer that is a file, and so can be written."""
 
 PROJECT_FILE = "tocsin.toml"
 _TABLE = "herd"
+_NEVER_OF_A_PROJECT = frozenset({"notify_command", "notify_private"})
 _PREFIX = "TOCSIN_"
 _ALIKE = 0.75
 """How alike a variable must be to a setting to be refused as a misspelling of it. The variables of
@@ -68,14 +73,16 @@ Folder = Path | str | None
 Environ = Mapping[str, str] | None
 
 
-class _Layered(HerdSettings, ConnectionSettings, BaseSettings):
+class _Layered(HerdSettings, ConnectionSettings, NotifySettings, BaseSettings):
     """What the sources of pydantic-settings look for: each reads one layer, as it is written.
 
     Never made. The models judge each layer, knowing where it was found.
     """
 
     # Not strict: with it the source of variables would convert, by rules of its own.
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, case_sensitive=True, strict=False)
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, case_sensitive=True, strict=False, enable_decoding=False
+    )
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,34 @@ def resolve_connection(
     return _resolve(ConnectionSettings, given, cwd, environ)
 
 
+def resolve_notify(
+    given: NotifySettings | None = None, *, cwd: Folder = None, environ: Environ = None
+) -> Resolved[NotifySettings]:
+    """How schedulers started here tell a human, by the same layers.
+
+    A command and a url exclude each other: the stronger layer's counts, and two of one layer are
+    refused.
+    """
+    found = _resolve(NotifySettings, given, cwd, environ)
+    if not (found.settings.notify_command and found.settings.notify_url):
+        return found
+    names = sorted(
+        ("notify_command", "notify_url"), key=lambda name: _LAYERS.index(found.sources[name])
+    )
+    weaker, stronger = names
+    if found.sources[weaker] == found.sources[stronger]:
+        raise InvalidInput(
+            OPERATION,
+            f"notify_command and notify_url are both set ({found.origin(stronger)}); unset one",
+        )
+    default = NotifySettings.model_fields[weaker].default
+    return Resolved(
+        found.settings.model_copy(update={weaker: default}),
+        MappingProxyType({**found.sources, weaker: "default"}),
+        found.files,
+    )
+
+
 def _resolve(
     model: type[Model], given: Model | None, cwd: Folder, environ: Environ
 ) -> Resolved[Model]:
@@ -124,6 +159,8 @@ def _resolve(
         if path is not None and (document := _read(path)) is not None:
             files[layer] = path
             layers[layer] = _from_file(model, path, document)
+            if layer == "project":
+                _keep_out(layers[layer].model_fields_set, path)
     layers["environment"] = _from_environment(model, os.environ if environ is None else environ)
     if given is not None:
         layers["argument"] = given
@@ -172,12 +209,26 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise InvalidInput(OPERATION, f"{path} cannot be read: {reason}") from None
 
 
+def _keep_out(names: Iterable[str], path: object) -> None:
+    """Refuses what a project file may not set."""
+    for name in sorted(_NEVER_OF_A_PROJECT.intersection(names)):
+        raise InvalidInput(
+            OPERATION,
+            f"{name} in {path} is not read, because a project may come from somebody else; set it "
+            f"in your own settings file, by {ENV_NAMES[name]}, or as an argument",
+        )
+
+
 def _from_file(model: type[Model], path: Path, document: dict[str, Any]) -> Model:
     """The settings of `model` in a file. Of the other model the keys are checked, not the values:
     a bad value in a herd's policy does not keep anybody from finding the fleet."""
+    herd, ours = document.pop(_TABLE, {}), {}
+    for name in NotifySettings.model_fields.keys() & document.keys():
+        ours[name] = document.pop(name)
     tables: dict[type[SettingsModel], tuple[Any, Where]] = {
-        HerdSettings: (document.pop(_TABLE, {}), lambda name: f"{name} in [{_TABLE}] of {path}"),
+        HerdSettings: (herd, lambda name: f"{name} in [{_TABLE}] of {path}"),
         ConnectionSettings: (document, lambda name: f"{name} in {path}"),
+        NotifySettings: (ours, lambda name: f"{name} in {path}"),
     }
     for other, (table, where) in tables.items():
         known = other.model_fields if isinstance(table, dict) else {}
@@ -213,6 +264,8 @@ def write_setting(
     """
     plain_value = plain(parse_setting(name, value))
     path, document = _open_to_write(layer, cwd, environ)
+    if layer == "project":
+        _keep_out([name], path)
     table = document.setdefault(_TABLE, {}) if model_of(name) is HerdSettings else document
     if not isinstance(table, MutableMapping):
         raise InvalidInput(OPERATION, f"{_TABLE} in {path} must be a table: [{_TABLE}]")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_until
+from tests.webhook import webhook
 from tests.workers.cli.long_running import Running, assert_timers_fire, finish, running
 from tocsin.broker import Broker
 
@@ -87,3 +88,53 @@ def test_an_unknown_log_format_is_usage(tmp_path: Path) -> None:
     """What is offered is named."""
     refused = finish(tmp_path, "scheduler", "--log-format", "xml")
     assert refused.returncode == 2 and "json" in refused.stderr
+
+
+def test_a_sample_alert_goes_where_alerts_go(tmp_path: Path) -> None:
+    """`--test-notify` sends one, by the options or by the settings, and needs no server."""
+    with webhook() as hook:
+        url = ("--notify-url", hook.url, "--notify-private")
+        done = finish(tmp_path, "scheduler", "--test-notify", "--json", *url)
+        assert done.returncode == 0, done.stderr
+        assert hook.alerts == [json.loads(done.stdout)]
+        assert hook.alerts[0]["event"] == "test"
+        hook.statuses = [500]
+        failed = finish(tmp_path, "scheduler", "--test-notify", *url)
+        assert failed.returncode == 69 and "answered 500" in failed.stderr
+        refused = finish(tmp_path, "scheduler", "--test-notify", "--notify-url", hook.url)
+        assert "notify_private" in refused.stderr
+        assert "hunter2" not in done.stderr + failed.stderr + refused.stderr
+    command = ("--notify-command", f"tee '{tmp_path / 'a file'}'")
+    assert finish(tmp_path, "scheduler", "--test-notify", *command).returncode == 0
+    assert json.loads((tmp_path / "a file").read_text())["event"] == "test"
+
+
+def test_a_sample_with_nowhere_to_go(tmp_path: Path) -> None:
+    """Says what to set; a bad option is named."""
+    refused = finish(tmp_path, "scheduler", "--test-notify")
+    assert refused.returncode == 1 and "--notify-command or --notify-url" in refused.stderr
+    refused = finish(tmp_path, "scheduler", "--notify-events", "nothing")
+    assert refused.returncode == 1 and "--notify-events is 'nothing'" in refused.stderr
+
+
+def test_a_running_scheduler_tells_a_human(
+    start: Start, tmp_path: Path, url: str, fleet_name: str
+) -> None:
+    """What its command is told is there as soon as it happened."""
+    told = tmp_path / "told"
+    script = tmp_path / "tell.sh"
+    script.write_text(f"#!/bin/sh\ncat >> '{told}'\n")
+    script.chmod(0o755)
+    scheduler = start(
+        "scheduler", "--url", url, "--fleet", fleet_name, "--notify-command", str(script)
+    )
+    with Broker.connect(url, fleet=fleet_name) as broker:
+        partition = broker.fleet().partition("release-42")
+        wait_until(
+            lambda: broker.link.command("test", "HGET", partition, "alerting"), "it to listen", 30
+        )
+    assert_timers_fire(url, fleet_name)
+    wait_until(lambda: told.exists() and len(told.read_text().splitlines()) == 2, "both alerts")
+    assert scheduler.end() == 0, scheduler.errors
+    alerts = [json.loads(line) for line in told.read_text().splitlines()]
+    assert {alert["event"] for alert in alerts} == {"unheard", "blocked"}

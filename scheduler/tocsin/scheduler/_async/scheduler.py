@@ -7,6 +7,7 @@ import os
 import platform
 import random
 import time
+from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import Any
 
@@ -16,8 +17,11 @@ from tocsin.broker._async.broker import AsyncBroker
 from tocsin.broker.errors import Unavailable
 from tocsin.broker.ids import make_id
 from tocsin.broker.keeper import SLOW_POLL
+from tocsin.broker.settings import NotifySettings
 from tocsin.broker.signals import AsyncSignal
 from tocsin.scheduler._async import timers
+from tocsin.scheduler._async.notify import AsyncNotifier
+from tocsin.scheduler.beside import AsyncBeside
 
 log = logging.getLogger("tocsin.scheduler")
 
@@ -32,19 +36,26 @@ class AsyncScheduler:
 
     Correctness lives in the scripts alone: two that look at one timer at once cost a script, and
     one that is killed or frozen leaves nothing behind.
+
+    `notify` says how it tells a human of what needs one; without, or where it names neither a
+    command nor a url, it does not.
     """
 
-    def __init__(self, broker: AsyncBroker) -> None:
+    def __init__(self, broker: AsyncBroker, notify: NotifySettings | None = None) -> None:
         self._broker = broker
         self._stopping = False
         self._signal: AsyncSignal | None = None
         self._reported = 0.0
+        self._notifier: AsyncNotifier | None = None
+        if notify is not None and notify.target is not None:
+            self._notifier = AsyncNotifier(broker, notify)
         self.name = make_id("sched")
         """The id under which this scheduler reports."""
 
     async def tick(self) -> dict[str, int]:
         """Runs every duty once over all partitions, to the end; how much each did."""
-        return dict((await timers.fire(self._broker)).fired)
+        done = dict((await timers.fire(self._broker)).fired)
+        return done if self._notifier is None else done | await self._notifier.tick()
 
     async def run(self) -> None:
         """Runs until `stop()`: sleeps until the next timer, and wakes when an earlier one comes.
@@ -53,7 +64,13 @@ class AsyncScheduler:
         server is away it waits with back-off and jitter.
         """
         self._signal = signal = AsyncSignal()
-        with self._broker.hear(keys.doorbell(self._broker.name), "timer", signal):
+        async with AsyncExitStack() as stack:
+            stack.enter_context(
+                self._broker.hear(keys.doorbell(self._broker.name), "timer", signal)
+            )
+            if self._notifier is not None:
+                beside = AsyncBeside(self._notifier.run, self._notifier.stop)
+                await stack.enter_async_context(beside)
             while not self._stopping:
                 signal.clear()
                 done = await self._patient(self._pass, signal)
@@ -87,6 +104,7 @@ class AsyncScheduler:
                 "host": platform.node(),
                 "pid": os.getpid(),
                 "version": version("tocsin"),
+                **({} if self._notifier is None else {"alerts": self._notifier.counts}),
             }
         fleet = await self._broker.fleet()
         await self._broker.run(broker_timers.report(fleet, self.name, facts))

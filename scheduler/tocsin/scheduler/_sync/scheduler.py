@@ -9,6 +9,7 @@ import os
 import platform
 import random
 import time
+from contextlib import ExitStack
 from importlib.metadata import version
 from typing import Any
 
@@ -18,8 +19,11 @@ from tocsin.broker._sync.broker import Broker
 from tocsin.broker.errors import Unavailable
 from tocsin.broker.ids import make_id
 from tocsin.broker.keeper import SLOW_POLL
+from tocsin.broker.settings import NotifySettings
 from tocsin.broker.signals import Signal
 from tocsin.scheduler._sync import timers
+from tocsin.scheduler._sync.notify import Notifier
+from tocsin.scheduler.beside import Beside
 
 log = logging.getLogger("tocsin.scheduler")
 
@@ -34,19 +38,26 @@ class Scheduler:
 
     Correctness lives in the scripts alone: two that look at one timer at once cost a script, and
     one that is killed or frozen leaves nothing behind.
+
+    `notify` says how it tells a human of what needs one; without, or where it names neither a
+    command nor a url, it does not.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, notify: NotifySettings | None = None) -> None:
         self._broker = broker
         self._stopping = False
         self._signal: Signal | None = None
         self._reported = 0.0
+        self._notifier: Notifier | None = None
+        if notify is not None and notify.target is not None:
+            self._notifier = Notifier(broker, notify)
         self.name = make_id("sched")
         """The id under which this scheduler reports."""
 
     def tick(self) -> dict[str, int]:
         """Runs every duty once over all partitions, to the end; how much each did."""
-        return dict((timers.fire(self._broker)).fired)
+        done = dict((timers.fire(self._broker)).fired)
+        return done if self._notifier is None else done | self._notifier.tick()
 
     def run(self) -> None:
         """Runs until `stop()`: sleeps until the next timer, and wakes when an earlier one comes.
@@ -55,7 +66,13 @@ class Scheduler:
         server is away it waits with back-off and jitter.
         """
         self._signal = signal = Signal()
-        with self._broker.hear(keys.doorbell(self._broker.name), "timer", signal):
+        with ExitStack() as stack:
+            stack.enter_context(
+                self._broker.hear(keys.doorbell(self._broker.name), "timer", signal)
+            )
+            if self._notifier is not None:
+                beside = Beside(self._notifier.run, self._notifier.stop)
+                stack.enter_context(beside)
             while not self._stopping:
                 signal.clear()
                 done = self._patient(self._pass, signal)
@@ -89,6 +106,7 @@ class Scheduler:
                 "host": platform.node(),
                 "pid": os.getpid(),
                 "version": version("tocsin"),
+                **({} if self._notifier is None else {"alerts": self._notifier.counts}),
             }
         fleet = self._broker.fleet()
         self._broker.run(broker_timers.report(fleet, self.name, facts))

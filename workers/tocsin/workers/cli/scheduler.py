@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 
 from tocsin.broker import AsyncBroker
+from tocsin.broker.alerts import Alert, document
+from tocsin.broker.errors import InvalidInput, Unavailable
+from tocsin.broker.ids import make_id
+from tocsin.broker.settings import NotifySettings, parse_setting
+from tocsin.broker.settings_files import resolve_notify
 from tocsin.scheduler import AsyncScheduler
+from tocsin.scheduler.outlets import AsyncOutlet
 from tocsin.workers.cli.blocks import Facts
 from tocsin.workers.cli.serving import LogFormat, log_to_stderr, serve
 from tocsin.workers.cli.session import Session, command
@@ -25,14 +33,79 @@ def scheduler(
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="How its log on stderr is written.")
     ] = LogFormat.HUMAN,
+    notify_command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORDS",
+            show_default=False,
+            help="Tell a human by this command, run without a shell; alerts are JSON on its stdin.",
+        ),
+    ] = None,
+    notify_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", show_default=False, help="Tell a human by posting alerts, as JSON."
+        ),
+    ] = None,
+    notify_private: Annotated[
+        bool | None,
+        typer.Option(
+            show_default=False, help="Whether that url may lead to a private or loopback address."
+        ),
+    ] = None,
+    notify_events: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", show_default=False, help="Tell of these events alone."),
+    ] = None,
+    test_notify: Annotated[
+        bool, typer.Option("--test-notify", help="Send a sample alert, and end.")
+    ] = False,
 ) -> None:
     """Fire the fleet's timers: reminders, deadlines, leases, retention. Run as many as you like.
 
     It runs until SIGTERM or Ctrl-C and then ends with 0. While the server is
     away it waits; only --once gives up (69).
+
+    With --notify-command or --notify-url, or those settings, it tells a
+    human, once each, of reminders, blocked and failed tasks, dead letters,
+    agents that are away from open work, and questions to agents of which
+    no process runs.
     """
+    options = {
+        "notify_command": notify_command,
+        "notify_url": notify_url,
+        "notify_private": notify_private,
+        "notify_events": notify_events,
+    }
+    notify = _notify({name: given for name, given in options.items() if given is not None})
     log_to_stderr(log_format)
-    asyncio.run(_once(session) if once else _run(session))
+    if test_notify:
+        asyncio.run(_test(session, notify))
+    else:
+        asyncio.run(_once(session, notify) if once else _run(session, notify))
+
+
+def _notify(options: dict[str, Any]) -> NotifySettings:
+    """How a human is told: what the options say, over the other layers."""
+    values = {
+        name: parse_setting(name, value, where="--" + name.replace("_", "-"))
+        for name, value in options.items()
+    }
+    return resolve_notify(NotifySettings(**values)).settings
+
+
+async def _test(session: Session, notify: NotifySettings) -> None:
+    if notify.target is None:
+        raise InvalidInput(
+            "notify", "no human is told: give --notify-command or --notify-url, or set one"
+        )
+    fleet = session.connection.settings.fleet
+    alert = Alert(make_id("alert"), "test", "none", datetime.now(UTC), 1, {})
+    sample = document(alert, fleet, notify.notify_preview)
+    [failure] = await AsyncOutlet(notify).tell([sample])
+    if failure is not None:
+        raise Unavailable("notify", failure)
+    session.out.result(sample, f"Told {notify.target}: {json.dumps(sample)}")
 
 
 def _connect(session: Session) -> AsyncBroker:
@@ -40,13 +113,13 @@ def _connect(session: Session) -> AsyncBroker:
     return AsyncBroker.connect(place.url, fleet=place.fleet)
 
 
-async def _run(session: Session) -> None:
+async def _run(session: Session, notify: NotifySettings) -> None:
     async with _connect(session) as broker:
-        await serve(broker)
+        await serve(broker, notify=notify)
 
 
-async def _once(session: Session) -> None:
+async def _once(session: Session, notify: NotifySettings) -> None:
     async with _connect(session) as broker:
-        fired = await AsyncScheduler(broker).tick()
+        fired = await AsyncScheduler(broker, notify).tick()
     facts = [(duty.replace("_", " "), str(count)) for duty, count in sorted(fired.items())]
     session.out.result(fired, Facts(facts) if facts else "Nothing was due.")

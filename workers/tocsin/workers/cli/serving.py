@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from tocsin.broker import AsyncBroker
+from tocsin.broker.settings import NotifySettings
 from tocsin.scheduler import AsyncScheduler
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -49,12 +50,16 @@ def log_to_stderr(form: LogFormat = LogFormat.HUMAN, level: int = logging.INFO) 
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
-async def serve(broker: AsyncBroker, ready: Callable[[], None] = lambda: None) -> None:
+async def serve(
+    broker: AsyncBroker,
+    ready: Callable[[], None] = lambda: None,
+    notify: NotifySettings | None = None,
+) -> None:
     """Runs a scheduler until SIGTERM, SIGHUP or Ctrl-C; what it is at, it ends first.
 
     `ready` is called as soon as the signals are heard.
     """
-    scheduler = AsyncScheduler(broker)
+    scheduler = AsyncScheduler(broker, notify)
     loop = asyncio.get_running_loop()
     running = asyncio.create_task(scheduler.run())
     told = False

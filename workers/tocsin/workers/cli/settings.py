@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -17,6 +17,8 @@ from tocsin.broker.settings import (
     ENV_NAMES,
     OFFERED_THRESHOLDS,
     OPERATION,
+    ConnectionSettings,
+    NotifySettings,
     describe,
     model_of,
     parse_setting,
@@ -26,6 +28,7 @@ from tocsin.broker.settings_files import (
     FileLayer,
     resolve,
     resolve_connection,
+    resolve_notify,
     unset_setting,
     write_setting,
 )
@@ -34,6 +37,14 @@ from tocsin.workers.cli.complete import complete_setting
 from tocsin.workers.cli.session import Session, command
 
 THRESHOLD = "stale_wait_threshold"
+_LOOKS: dict[Any, Callable[[], Any]] = {
+    HerdSettings: resolve,
+    ConnectionSettings: resolve_connection,
+    NotifySettings: resolve_notify,
+}
+_SECRET = ("url", "notify_url", "notify_command")
+"""Settings that may hold a secret, which are told as they are shown."""
+
 _STRENGTH = ("default", "user", "project", "environment", "argument")
 
 app = typer.Typer(
@@ -63,6 +74,11 @@ def plain_value(value: object) -> Any:
     return show_duration(value) if isinstance(value, timedelta) else value
 
 
+def _told(name: str, value: Any) -> Any:
+    """A value of a layer as JSON has it."""
+    return show_setting(name, value) if name in _SECRET else plain_value(value)
+
+
 def plain_settings(settings: HerdSettings) -> dict[str, Any]:
     """The settings of a herd, so."""
     return {name: plain_value(getattr(settings, name)) for name in HerdSettings.model_fields}
@@ -86,7 +102,7 @@ def _herd_value(name: str, text: str) -> Any:
 
 def _need_herd_setting(name: str) -> None:
     if model_of(name) is not HerdSettings:
-        raise InvalidInput(OPERATION, f"{name} says where the fleet is; no herd has it")
+        raise InvalidInput(OPERATION, f"{name} is this machine's own; no herd has it")
 
 
 def record_rows(record: HerdRecord) -> Rows:
@@ -100,15 +116,16 @@ def record_rows(record: HerdRecord) -> Rows:
 
 def _all(session: Session) -> list[dict[str, Any]]:
     found = []
-    policy = resolve()
+    resolved = {model: look() for model, look in _LOOKS.items()}
+    resolved[ConnectionSettings] = session.connection
     for row in describe():
-        layers: Any = policy if row.name in HerdSettings.model_fields else session.connection
+        layers = resolved[model_of(row.name)]
         value = getattr(layers.settings, row.name)
         shown = show_setting(row.name, value)
         found.append(
             {
                 "name": row.name,
-                "value": shown if row.kind == "url" else plain_value(value),
+                "value": _told(row.name, value),
                 "shown": shown,
                 "source": layers.sources[row.name],
                 "origin": layers.origin(row.name),
@@ -218,7 +235,7 @@ def _set(session: Session, name: str, text: str, layer: FileLayer, herd: str | N
     after = _resolved(session, name)
     shown = show_setting(name, parse_setting(name, text))
     session.out.result(
-        {"name": name, "value": plain_value(after[0]), "source": after[1], "file": str(path)},
+        {"name": name, "value": _told(name, after[0]), "source": after[1], "file": str(path)},
         f"{name} is {shown} in {path}.",
     )
     if _STRENGTH.index(after[1]) > _STRENGTH.index(layer):
@@ -228,14 +245,10 @@ def _set(session: Session, name: str, text: str, layer: FileLayer, herd: str | N
 
 
 def _resolved(session: Session, name: str) -> tuple[Any, str, str]:
-    """A value after a change, its layer, and where that is; urls without secrets."""
-    layers: Any = resolve() if name in HerdSettings.model_fields else resolve_connection()
+    """A value after a change, its layer, and where that is."""
+    layers = _LOOKS[model_of(name)]()
     value = getattr(layers.settings, name)
-    return (
-        show_setting(name, value) if name == "url" else value,
-        layers.sources[name],
-        layers.origin(name),
-    )
+    return value, layers.sources[name], layers.origin(name)
 
 
 @command(app, "set", example="tocsin settings set reply_timeout 10m --herd release-42")
@@ -289,7 +302,7 @@ def unset(
     known = name in ENV_NAMES
     value, source, origin = _resolved(session, name) if known else (None, None, None)
     session.out.result(
-        {"name": name, "value": plain_value(value), "source": source, "removed": path is not None},
+        {"name": name, "value": _told(name, value), "source": source, "removed": path is not None},
         Facts(
             [
                 ("removed" if path else "was not set in", str(path or f"the {layer} file")),

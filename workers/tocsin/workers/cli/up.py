@@ -17,6 +17,7 @@ from tocsin.broker.embedded.binary import SERVER_NAMES, find_binary
 from tocsin.broker.embedded.errors import EmbeddedServerError
 from tocsin.broker.errors import Unavailable
 from tocsin.broker.settings import redacted
+from tocsin.broker.settings_files import resolve_notify
 from tocsin.workers.cli.blocks import Facts
 from tocsin.workers.cli.serving import log_to_stderr, serve
 from tocsin.workers.cli.session import Session, command
@@ -111,9 +112,12 @@ def _choose(program: str | None) -> Path:
 async def _serve(session: Session, url: str, server: EmbeddedServer | None) -> None:
     """Runs a scheduler until it is told to stop, or the embedded server is gone."""
     fleet = session.connection.settings.fleet
+    notify = resolve_notify().settings
     async with AsyncBroker.connect(url, fleet=fleet) as broker:
         await broker.fleet()
-        serving = asyncio.create_task(serve(broker, lambda: _announce(session, url, server)))
+        serving = asyncio.create_task(
+            serve(broker, lambda: _announce(session, url, server), notify)
+        )
         watching = asyncio.create_task(_until_gone(server))
         try:
             await asyncio.wait({serving, watching}, return_when=asyncio.FIRST_COMPLETED)

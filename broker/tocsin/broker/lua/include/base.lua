@@ -33,12 +33,12 @@ end
 
 -- Time, read once. `wall` is the server's own clock in ms, kept from ever going back by what the
 -- partition remembers; `now` is the fleet's: the same, a scaled one, or the number a test gave.
-local now, wall, moved, factor, clock_offset, manual
+local now, wall, moved, factor, clock_offset, manual, alerting
 do
   local time = redis.call('TIME')
-  local known = redis.call('HMGET', partition, 'last', 'offset')
+  local known = redis.call('HMGET', partition, 'last', 'offset', 'alerting')
   local last = tonumber(known[1]) or 0
-  clock_offset = tonumber(known[2]) or 0
+  clock_offset, alerting = tonumber(known[2]) or 0, tonumber(known[3]) or 0
   wall = time[1] * 1000 + math.floor(time[2] / 1000) + clock_offset
   moved = wall ~= last
   if wall < last then
@@ -72,6 +72,26 @@ local function journal(event, fields)
   fields.event, fields.at = event, now
   redis.call('XADD', key.journal(), 'MAXLEN', '~', herd.journal_limit or 10000, '*',
     'e', cjson.encode(fields))
+end
+
+-- Something a human should hear of: told once for each event and `what`, by whichever scheduler takes
+-- it (`alerts_take`). Costs nothing unless one has asked for alerts lately. At most 1,000 wait in a
+-- partition; above that the oldest is dropped and counted.
+local function alert(event, what, fields)
+  if alerting < wall then return end
+  local id = 'alert_' .. event .. '_' .. what
+  if redis.call('ZADD', key.alerts(), 'NX', wall, id) == 0 then return end
+  for name, value in pairs(fields) do
+    if type(value) == 'string' then fields[name] = string.sub(value, 1, 1000) end
+  end
+  fields.event, fields.herd, fields.at = event, args.herd, now
+  redis.call('HSET', key.alerted(), id, cjson.encode(fields))
+  if redis.call('ZCARD', key.alerts()) > 1000 then
+    local oldest = redis.call('ZPOPMIN', key.alerts())[1]
+    redis.call('HDEL', key.alerted(), oldest, oldest .. ':tries')
+    redis.call('HINCRBY', partition, 'alerts_dropped', 1)
+  end
+  redis.call('PUBLISH', doorbell, 'alert')
 end
 
 -- 'task_x' -> 'x': ids that the broker makes are derived, so that a repeat makes the same one.

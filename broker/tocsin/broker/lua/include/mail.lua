@@ -166,6 +166,9 @@ function mail.bury(id, m, reason, silent)
   redis.call('ZADD', key.dead(), now, id)
   journal('dead', { message = id, kind = m.kind, recipient = m.to, reason = reason })
   if silent then return end
+  -- With the time, because what is replayed may die again.
+  alert('dead_letter', bare(id) .. '_' .. string.format('%.0f', now), { message = id,
+    message_kind = m.kind, sender = m.sender, recipient = m.to, task = m.task, reason = reason })
   if m.kind == 'task' then
     tasks.settle(m.task, 'failed', { error = 'its envelope ' .. id .. ' was dead-lettered: ' ..
       reason, wakes = true })

@@ -37,6 +37,7 @@ function reminders.fire(limit)
         if episode and redis.call('SET', key.reminded(task, episode), now, 'NX') then
           redis.call('XADD', key.inbox('parent'), '*', 'r', task, 'e', episode, 's', seq + i)
           fired[#fired + 1] = task
+          alert('reminder', bare(task) .. '_' .. episode, { task = task, episode = episode })
         end
       end
       if #fired > 0 then journal('reminded', { tasks = fired }) end

@@ -41,6 +41,9 @@ function requests.open(m, within)
   mail.send(m)
   if within > 0 then timer.set('2:reply:' .. m.id, m.deadline) end
   requests.expect(m)
+  if not lease.live(m.to) then   -- nobody there to be woken
+    alert('unheard', bare(m.id), { message = m.id, sender = m.sender, recipient = m.to, task = m.task })
+  end
 end
 
 -- Whether news of a request should wake its asker: the work it was asked for is still open.

@@ -120,6 +120,9 @@ function tasks.settle(id, state, how)
       to = 'parent', wakes = wakes, task = id, data = settlement(id, task.agent, state, how) })
     mail.ring('parent', 'settled')
   end
+  if state == 'blocked' or state == 'failed' then
+    alert(state, bare(id), { task = id, agent = task.agent, error = how.error })
+  end
   if how.tell then
     mail.notice('msg_ended_' .. bare(id), task.agent, false, 'steer', id,
       { about = 'task_ended', task = id, state = state, detail = how.error or '' })

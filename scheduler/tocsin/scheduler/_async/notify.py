@@ -1,0 +1,154 @@
+"""Duty: tell a human. Takes alerts, sends each to the outlet, tries again what failed.
+
+It runs beside the timers, so that an outlet which is slow or dead holds up none. Any number of
+schedulers share the work; an alert that a killed one had taken is told by another, by the same id.
+How often an alert was tried is kept with it, not in a process, which may be gone at the next try.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from datetime import timedelta
+
+from tocsin.broker import alerts, keys
+from tocsin.broker._async.broker import AsyncBroker
+from tocsin.broker.errors import BrokerError
+from tocsin.broker.keeper import SLOW_POLL
+from tocsin.broker.settings import NotifySettings
+from tocsin.broker.signals import AsyncSignal
+from tocsin.scheduler.outlets import AsyncOutlet
+
+log = logging.getLogger("tocsin.scheduler")
+
+TRIES = 12
+"""Tries to tell an alert, about two hours in all, after which it is given up."""
+
+FIRST_PAUSE = 5.0
+"""Seconds after the first failed try, doubled with each, with jitter."""
+
+LONGEST_PAUSE = 1_800.0
+
+MARGIN = timedelta(seconds=30)
+"""So long after its time-out an alert that was taken counts as untold, and another takes it."""
+
+AT_ONCE = 16
+"""Alerts that are told side by side at most: one of each of so many partitions."""
+
+ROUNDS = 1_000
+"""Rounds after which a pass ends, whatever has come meanwhile."""
+
+
+class AsyncNotifier:
+    """Tells a human of a fleet's alerts, and makes the fleet note them while it runs."""
+
+    def __init__(self, broker: AsyncBroker, settings: NotifySettings) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._outlet = AsyncOutlet(settings)
+        self._patience = settings.notify_timeout + MARGIN
+        self._stopping = False
+        self._signal: AsyncSignal | None = None
+        self.counts: Counter[str] = Counter()
+        """What became of alerts since it was made."""
+        self.next_in: float | None = None
+        """Seconds until the next alert is to be tried again, as of the last pass."""
+
+    async def tick(self) -> dict[str, int]:
+        """Tells the alerts that are due, until none is or none arrives; what became of how many.
+
+        What fails is tried again in a later pass. Where the outlet is down, the others wait
+        untried, so that an outage costs them none of their tries.
+        """
+        fleet = await self._broker.fleet()
+        partitions = [keys.partition(fleet.name, number) for number in range(fleet.partitions)]
+        random.shuffle(partitions)
+        before = self.counts.copy()
+        waits: list[float] = []
+        for start in range(0, len(partitions), AT_ONCE):
+            group = partitions[start : start + AT_ONCE]
+            for _ in range(ROUNDS):
+                found, next_in = await self._take(group)
+                if not found or self._stopping or not await self._tell(found):
+                    break
+            waits += [next_in] if next_in is not None else []
+        self.next_in = min(waits, default=None)
+        return dict(self.counts - before)
+
+    async def _take(self, partitions: list[str]) -> tuple[list[alerts.Alert], float | None]:
+        fleet = await self._broker.fleet()
+        found: list[alerts.Alert] = []
+        waits: list[float] = []
+        calls = [alerts.take(fleet, partition, 1, self._patience) for partition in partitions]
+        for taken in await self._broker.link.run_many(calls):
+            if isinstance(taken, BrokerError):
+                raise taken
+            found += taken.alerts
+            waits += [taken.next_in] if taken.next_in is not None else []
+            if taken.dropped:
+                self.counts["alerts_dropped"] += taken.dropped
+                log.error("%d alerts found no room and were dropped untold", taken.dropped)
+        return found, min(waits, default=None)
+
+    async def _tell(self, found: list[alerts.Alert]) -> bool:
+        """Tells alerts side by side, and ends each or puts it off; False if none got through."""
+        fleet = await self._broker.fleet()
+        wanted = [each for each in found if each.event in self._settings.notify_events]
+        failures: dict[str, str | None] = {}
+        if wanted:
+            documents = [
+                alerts.document(each, fleet.name, self._settings.notify_preview) for each in wanted
+            ]
+            told = await self._outlet.tell(documents)
+            failures = dict(zip((each.id for each in wanted), told, strict=True))
+        calls = [alerts.end(fleet, each, self._pause(each, failures)) for each in found]
+        for answer in await self._broker.link.run_many(calls):
+            if isinstance(answer, BrokerError):
+                raise answer
+        return not failures or None in failures.values()
+
+    def _pause(self, alert: alerts.Alert, failures: dict[str, str | None]) -> timedelta | None:
+        """After how long to try again; None if it was told, is not wanted, or is given up."""
+        if alert.id not in failures:
+            self.counts["alerts_unwanted"] += 1
+            return None
+        failure = failures[alert.id]
+        if failure is None:
+            self.counts["alerts_told"] += 1
+            return None
+        if alert.tries >= TRIES:
+            self.counts["alerts_given_up"] += 1
+            log.error("alert %s is given up after %d tries: %s", alert.id, alert.tries, failure)
+            return None
+        self.counts["alerts_failed"] += 1
+        log.warning("alert %s is not told yet: %s", alert.id, failure)
+        pause = min(FIRST_PAUSE * 2 ** (alert.tries - 1), LONGEST_PAUSE)
+        return timedelta(seconds=pause * random.uniform(0.5, 1.5))
+
+    async def run(self) -> None:
+        """Tells alerts as they come, until `stop()`. Whatever goes wrong, it goes on."""
+        self._signal = signal = AsyncSignal()
+        with self._broker.hear(keys.doorbell(self._broker.name), "alert", signal):
+            while not self._stopping:
+                signal.clear()
+                wait, told = SLOW_POLL, None
+                try:
+                    told = await self.tick()
+                    wait = SLOW_POLL if self.next_in is None else min(self.next_in, SLOW_POLL)
+                    if "alerts_failed" in told and "alerts_told" not in told:  # it is down
+                        wait = max(wait, FIRST_PAUSE)
+                except BrokerError as error:
+                    log.warning("alerts wait: %s", error.detail)
+                except Exception:
+                    log.exception("alerts wait: a pass over them broke")
+                if told:
+                    log.info("%s", " ".join(f"{name}={n}" for name, n in sorted(told.items())))
+                if not self._stopping:
+                    await signal.wait(wait * random.uniform(0.95, 1.0))
+
+    def stop(self) -> None:
+        """Ends `run` after what it is telling. May be called from any thread."""
+        self._stopping = True
+        if self._signal is not None:
+            self._signal.set()
