@@ -3,7 +3,7 @@
 -- args: clock herd agent token instance totals
 -- answers: active | silent
 -- moves: none
--- include: seat timer asks
+-- include: seat asks
 
 seat.prove()
 local known = redis.call('HGET', key.agent(args.agent), 'totals')

@@ -6,7 +6,7 @@
 -- answers: left
 -- moves: none
 -- memory: allow-oom
--- include: seat timer mail requests asks
+-- include: seat timer mail requests asks attendance
 
 seat.prove(true)
 local m = asks.own(args.request)
@@ -28,6 +28,6 @@ elseif has ~= '' then
   redis.call('HDEL', key.message(m.reply), 'confirmed', 'handled_at')
   timer.clear('9:forget:m:' .. m.reply)
 end
-asks.attendance(args.request)
+attendance.look(args.request)
 if m.probing == '1' then asks.refresh(args.request) end
 return { 'left' }

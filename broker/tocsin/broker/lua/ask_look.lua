@@ -5,14 +5,14 @@
 -- answers: pending <real ms> | answered <reply> ... | ended <how, why> ...
 -- moves: released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders asks
+-- include: seat timer lease mail tasks requests reminders asks attendance
 
 seat.prove()
 local m, probes = asks.own(args.request), args.totals ~= ''
-asks.joins(args.request, m)
+attendance.check(args.request, m)
 lease.touch()   -- whoever waits is there, also where nothing else renews its lease
 if m.request == 'open' then
-  asks.attend(args.request)
+  attendance.begin(args.request)
   if probes then asks.note(args.request, m) end
   asks.overdue(args.request, m, probes)
   m = read(key.message(args.request))

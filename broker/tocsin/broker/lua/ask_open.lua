@@ -4,7 +4,7 @@
 -- args: clock herd agent token instance message to body data task thread window ceiling totals call digest
 -- answers: pending <real ms> | answered <reply> ... | ended <how, why> ...
 -- moves: asked
--- include: seat timer lease mail tasks requests reminders text asks
+-- include: seat timer lease mail tasks requests reminders text asks attendance
 
 seat.prove()
 local probes = args.totals ~= ''   -- and what it has counted so far
@@ -13,9 +13,9 @@ if known.kind then
   mail.repeated(args.message, args.digest)
   known = asks.own(args.message)
   if known.reply or known.request ~= 'no_reply' and known.request ~= 'dead' then
-    asks.joins(args.message, known)
+    attendance.check(args.message, known)
     lease.touch()
-    asks.attend(args.message)
+    attendance.begin(args.message)
     if probes and known.request == 'open' then asks.note(args.message, known) end
     return asks.answer(args.message, known, probes)
   end
@@ -24,7 +24,7 @@ local to = known.to or args.to   -- whom it waits on by now
 local ceiling = tonumber(args.ceiling) or tonumber(herd.ask_ceiling)
 local window = math.min(tonumber(args.window) or tonumber(herd.ask_window), ceiling)
 requests.check(to, args.task, args.body, args.data)
-asks.refuse_circle(args.agent, to)
+attendance.refuse_circle(args.agent, to)
 
 lease.touch()   -- whoever waits is there, also where nothing else renews its lease
 seat.active()
@@ -52,6 +52,6 @@ end
 redis.call('HSET', key.message(m.id), 'ask', 1, 'window', window, 'ceiling_at', now + ceiling,
   'extensions', 0, 'probing', probes and 1 or 0)
 if probes then redis.call('HSET', key.message(m.id), 'totals', (asks.growth(nil, args.totals))) end
-asks.attend(m.id)
+attendance.begin(m.id)
 asks.arm(m.id, now + window, now + ceiling)
 return asks.answer(m.id, read(key.message(m.id)), probes)

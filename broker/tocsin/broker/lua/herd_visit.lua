@@ -4,7 +4,7 @@
 -- args: clock herd limit
 -- answers: visited <duty, count, ...>
 -- moves: expired unanswered cancelled broke released
--- include: timer lease mail tasks requests reminders sweep forget asks
+-- include: timer lease mail tasks requests reminders sweep forget asks attendance
 
 local duties = {
   close = function(id)
@@ -21,7 +21,7 @@ local duties = {
   end,
   ceiling = function(id) return 'ceilings', asks.ceiling(id) end,
   window = function(id) return 'windows', asks.window(id) end,
-  attend = function(id) return 'attendances', asks.attendance(id) end,
+  attend = function(id) return 'attendances', attendance.look(id) end,
   stale = function() return 'reminders', reminders.fire(tonumber(args.limit)) end,
   deliver = function(id)
     local m = read(key.message(id))

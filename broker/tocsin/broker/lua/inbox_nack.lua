@@ -5,7 +5,7 @@
 -- answers: returned <how many> <message ids of those that are another's now> ...
 -- moves: broke released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders reading asks text
+-- include: seat timer lease mail tasks requests reminders reading text attendance
 
 seat.prove()
 text.check('error', args.error, herd.body_limit)

@@ -5,7 +5,7 @@
 -- answers: mail <1 if more that wakes is unread> <record> ... | empty
 -- moves: taken broke released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders reading asks
+-- include: seat timer lease mail tasks requests reminders reading asks attendance
 
 seat.prove()
 lease.touch()

@@ -4,7 +4,7 @@
 -- answers: renewed <length of a lease, ms>
 -- moves: broke released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders asks
+-- include: seat timer lease mail tasks requests reminders asks attendance
 
 seat.prove()
 lease.touch()

@@ -4,7 +4,7 @@
 -- answers: cancelled | duplicate
 -- moves: released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders asks
+-- include: seat timer lease mail tasks requests reminders attendance
 
 seat.prove()
 local m = read(key.message(args.request))

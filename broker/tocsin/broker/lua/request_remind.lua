@@ -3,7 +3,7 @@
 -- args: clock herd agent token instance request message
 -- answers: sent | duplicate
 -- moves: none
--- include: seat timer mail requests
+-- include: seat mail requests
 
 seat.prove_parent()
 if mail.repeated(args.message, args.request) then return { 'duplicate' } end

@@ -5,7 +5,7 @@
 -- answers: sent | late | duplicate <the answer that stands> | superseded <the answer that stands>
 -- moves: released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders text asks
+-- include: seat timer lease mail tasks requests reminders text attendance
 
 seat.prove()
 if mail.repeated(args.message, args.digest) then return { 'duplicate', args.message } end
@@ -59,7 +59,7 @@ local reply = { id = args.message, kind = 'reply', sender = args.agent,
 if m.ask == '1' then
   mail.record(reply)
   mail.told(reply)
-  asks.answered(args.request, m.sender, args.message, wakes)
+  attendance.answered(args.request, m.sender, args.message, wakes)
 else
   mail.send(reply)
 end

@@ -4,7 +4,7 @@
 -- args: clock herd agent token instance request target
 -- answers: rerouted | duplicate
 -- moves: none
--- include: seat timer mail requests asks
+-- include: seat timer mail requests asks attendance
 
 seat.prove_parent()
 local m = requests.need_open(args.request)
@@ -14,7 +14,7 @@ if m.sender == args.target then
   refuse('invalid_input', "agent '", args.target, "' asked this question and cannot answer it")
 end
 mail.check_room(args.target)
-if m.ask == '1' and asks.attended(args.request, m.sender) then asks.refuse_circle(m.sender, args.target) end
+if m.ask == '1' and attendance.lasts(args.request, m.sender) then attendance.refuse_circle(m.sender, args.target) end
 seat.active()
 mail.unlist(args.request, m)
 redis.call('ZREM', key.asked(m.to), args.request)

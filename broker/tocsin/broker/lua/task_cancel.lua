@@ -4,7 +4,7 @@
 -- answers: settled <task> | late <task>
 -- moves: cancelled
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders asks text
+-- include: seat timer lease mail tasks requests reminders text attendance
 
 seat.prove_parent()
 local task = read(key.task(args.task))

@@ -4,7 +4,7 @@
 -- answers: settled <task> | duplicate <task> | late <task>
 -- moves: finished gave_up broke
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders text asks
+-- include: seat timer lease mail tasks requests reminders text attendance
 
 seat.prove()
 local task = read(key.task(args.task))

@@ -2,7 +2,7 @@
 -- refusals, the journal. A script's own body runs in `main` (see `finish`), checks before writes.
 
 local timer, seat, lease, mail, reading = {}, {}, {}, {}, {}
-local tasks, requests, reminders, asks = {}, {}, {}, {}
+local tasks, requests, reminders, asks, attendance = {}, {}, {}, {}, {}
 local sweep, text, forget = {}, {}, {}
 
 -- An include is run when something of it is first used: most runs of a script use few, and making

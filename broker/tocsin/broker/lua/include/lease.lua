@@ -66,7 +66,7 @@ function lease.gone(agent, instance, counted)
   journal(counted and 'lost' or 'left', { agent = agent, instance = instance })
   for _, ask in ipairs(redis.call('ZRANGE', key.answers(agent), 0, 999)) do
     if redis.call('EXISTS', key.message(ask)) == 0 then redis.call('ZREM', key.answers(agent), ask) end
-    asks.attendance(ask)
+    attendance.look(ask)
   end
   for _, ask in ipairs(redis.call('ZRANGE', key.asking(agent), 0, 999)) do
     if redis.call('HGET', key.message(ask), 'probing') == '1' then asks.refresh(ask) end

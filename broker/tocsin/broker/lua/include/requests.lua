@@ -90,7 +90,7 @@ function requests.close(id, m, how, tell)
     redis.call('ZREM', key.questions(m.task), id)
     tasks.resume(m.task)
   end
-  if how == 'answered' or m.ask == '1' and asks.ended(id, m, tell) then return end
+  if how == 'answered' or m.ask == '1' and attendance.ended(id, m, tell) then return end
   if tell then requests.tell(id, m, how, tell) end
 end
 
