@@ -9,6 +9,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 3
+# Of `make chaos`: how long things break, and the seed that decides what (one of its own if empty).
+SECONDS ?= 60
+SEED ?=
 # More arguments for pytest: make test ARGS="-k reminder"
 ARGS ?=
 
@@ -16,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Nothing a person has set up for their own Python leaks in.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
-.PHONY: help demo test check bench generate format clean
+.PHONY: help demo test check chaos bench generate format clean
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -33,6 +36,9 @@ check: $(STAMP) ## Linter, format, generated code, types, import rules
 	$(BIN)/python broker/generate_sync.py --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+chaos: $(STAMP) ## A fleet whose parts are killed, frozen and cut off (SECONDS=60 SEED=n)
+	$(BIN)/python -m tests.acceptance.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: $(STAMP) ## The benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import ask, fire, mail, memory, turnaround, waits
+from benchmarks import ask, fire, mail, memory, soak, turnaround, waits
 from benchmarks.measuring import Options
 
 BENCHMARKS: dict[str, Callable[[Options], None]] = {
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[Options], None]] = {
     "turnaround": turnaround.run,
     "ask": ask.run,
     "memory": memory.run,
+    "soak": soak.run,
 }
 
 

@@ -1,22 +1,17 @@
-"""What the server's memory holds for each thing, and that it lets go of what has ended."""
+"""What the server's memory holds for each thing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from benchmarks.fleets import QUESTION, Herd, message, open_herds, open_waits, run_all
 from benchmarks.measuring import Options, Place, place, show, times
 from tocsin.broker import inbox
 from tocsin.broker.ids import make_id
-from tocsin.scheduler import Scheduler
 
 THINGS = 5_000
 """How many of each are made, to see what one takes."""
-
-PASSED = 100_000
-"""Messages that go in and out."""
 
 BATCH = 100
 
@@ -76,28 +71,6 @@ def _things() -> list[list[str]]:
     ]
 
 
-def _flow() -> list[list[str]]:
-    with place() as here:
-        herd = open_herds(here.broker, 1)[0]
-        scheduler, after_retention = Scheduler(here.broker), timedelta(hours=1, minutes=1)
-        _pass_through(here, herd, 20_000)
-        here.clock.advance(after_retention)
-        scheduler.tick()
-        before = here.used_memory()
-        _pass_through(here, herd, PASSED)
-        handled = here.used_memory()
-        here.clock.advance(after_retention)
-        scheduler.tick()
-        ended = here.used_memory()
-    return [
-        [name, f"{size / 2**20:.2f} MB", times(size, before)]
-        for name, size in (("before", before), ("all handled", handled), ("an hour later", ended))
-    ]
-
-
 def run(options: Options) -> None:
-    """Bytes of each thing, and the memory of a server that 100,000 messages passed through."""
-    console = options.console
-    show(console, "memory: bytes of one", ["what", "bytes", "ratio"], _things())
-    title = f"memory: {PASSED:,} messages in and out, then the end of their receipts"
-    show(console, title, ["when", "data held", "to before"], _flow())
+    """Bytes of each thing."""
+    show(options.console, "memory: bytes of one", ["what", "bytes", "ratio"], _things())

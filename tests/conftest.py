@@ -26,6 +26,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "proves(*ids): the promises of tests/requirements.py that the test proves"
     )
+    config.addinivalue_line("markers", "long: takes most of a minute, so it starts before others")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.hookimpl(wrapper=True)

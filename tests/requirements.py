@@ -41,9 +41,7 @@ PROMISES: dict[str, Promise] = {
     ),
     "P9": Promise("A late reply is never lost."),
     "P10": Promise("Only done, failure, cancel or deadline settles a task."),
-    "P11": Promise(
-        "What was accepted is handled or in dead letters, whatever is killed.", later="delivery"
-    ),
+    "P11": Promise("What was accepted is handled or in dead letters, whatever is killed."),
     "P12": Promise("What was sent once is handled once in effect, whatever is retried."),
     "P13": Promise(
         "Nobody acts as somebody else: each call proves its agent by token; a child reaches only "

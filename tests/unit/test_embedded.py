@@ -172,6 +172,18 @@ class TestStarting:
             with connect(server.url) as client:
                 assert client.get("kept") == "yes"
 
+    def test_server_that_reads_its_data_back_is_waited_for(self, tmp_path: Path) -> None:
+        """While it loads it tells of itself, and refuses all else: `start` waits for its end."""
+        with EmbeddedServer(tmp_path) as server, connect(server.url) as client:
+            pipeline = client.pipeline(transaction=False)
+            for number in range(20_000):
+                pipeline.set(f"key {number}", number)
+            pipeline.execute()
+        slow = {"key-load-delay": "50"}  # microseconds each
+        with EmbeddedServer(tmp_path, options=slow) as server, connect(server.url) as client:
+            assert client.info("persistence")["loading"] == 0
+            assert client.dbsize() == 20_000
+
     def test_options_reach_the_server(self) -> None:
         """More options of the server can be given."""
         server = EmbeddedServer(durable=False, options={"maxmemory": "20mb"})

@@ -102,7 +102,7 @@ def ask(url: str) -> Mapping[str, object]:
         url, socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0)
     )
     with contextlib.closing(client):
-        info: Mapping[str, object] = client.info("server")
+        info: Mapping[str, object] = client.info("server", "persistence")
         return info
 
 

@@ -356,12 +356,12 @@ def _wait_until_ready(
     while True:
         try:
             info = ask(url)
-        except redis.exceptions.BusyLoadingError:
-            until = latest  # it reads its data back, which takes as long as it takes
         except redis.RedisError:
             pass
         else:
-            if info.get("process_id") == pid:
+            if info.get("loading"):
+                until = latest  # it reads its data back, which takes as long as it takes
+            elif info.get("process_id") == pid:
                 version = str(info.get("redis_version", "0"))
                 if int(version.split(".", maxsplit=1)[0]) < OLDEST_REDIS:
                     return f"it is Redis {version}, and Tocsin needs 7.0 or newer"
