@@ -406,6 +406,23 @@ async def test_the_ack_of_an_old_holder_is_fenced(herd):
     assert (await herd.scout.receipt(sent.message_id)).by == replica.instance
 
 
+@proves("P12")
+async def test_the_ack_of_an_old_holder_is_fenced_after_the_new_ones(herd):
+    """Of two that handled a message, only whose ack counted is told that it did, however often."""
+    sent = await herd.scout.message("planner", "one")
+    replica = await herd.another("planner")
+    old = await herd.planner.receive()
+    await asyncio.to_thread(lapse, herd.planner)
+    new = await replica.next_turn(timeout=1)
+    await new.ack()
+
+    await old.ack()
+    assert old.fenced == (sent.message_id,)
+    await new.ack()
+    assert new.fenced == ()
+    assert (await herd.scout.receipt(sent.message_id)).by == replica.instance
+
+
 async def test_the_same_instance_taking_again_is_another_delivery(herd):
     """What an instance gave back and took again is settled by the second taking only."""
     sent = await herd.scout.message("planner", "one")

@@ -25,7 +25,7 @@ from typing import Any, NoReturn, TypeVar
 
 from tests.acceptance.chaos.plan import Intent, agent_of, flood, intents
 from tocsin.broker import Broker, Child, Envelope, Parent, Turn
-from tocsin.broker.errors import BrokerError, Unavailable
+from tocsin.broker.errors import BrokerError, Unavailable, WrongState
 from tocsin.scheduler import Scheduler
 
 T = TypeVar("T")
@@ -248,13 +248,21 @@ class Actor:
         spoilt = [message for message in ids if message not in good]
         if spoilt:
             if good:
-                self.patiently(lambda: self.agent.ack(*good), key=f"ack {good[0]}")
-                self.log("acked", messages=good, fenced=[], instance=instance)
+                self.ack_some(good)
             self.patiently(lambda: turn.nack(error="told to raise"), key=f"nack {spoilt[0]}")
             self.log("nacked", messages=spoilt, instance=instance)
             return
         self.patiently(turn.ack, key=f"ack {ids[0]}")
         self.log("acked", messages=ids, fenced=list(turn.fenced), instance=instance)
+
+    def ack_some(self, messages: list[str]) -> None:
+        """Acks a part of a turn, by its ids; nothing if they were handed back meanwhile."""
+        try:
+            self.patiently(lambda: self.agent.ack(*messages), key=f"ack {messages[0]}")
+        except WrongState:
+            self.log("fenced", messages=messages)
+        else:
+            self.log("acked some", messages=messages)  # by whose handling, it is not told
 
     def on(self, envelope: Envelope) -> None:
         """Handles one envelope. Whatever it sends has a key of this envelope's."""

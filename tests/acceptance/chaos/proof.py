@@ -199,7 +199,7 @@ def _calls(history: History) -> dict[str, int]:
 
 def judge(history: History) -> list[Violation]:
     """All that is broken; nothing if the promises held."""
-    checks = (lost, repeated, senders, settlements, reminded, broken)
+    checks = (lost, repeated, handlers, senders, settlements, reminded, broken)
     return [violation for check in checks for violation in check(history)]
 
 
@@ -245,6 +245,18 @@ def repeated(history: History) -> Iterator[Violation]:
             yield Violation("P12", f"{about} was handled {len(letter.handled)} times", "twice")
         if not spare and letter.ends and any(at > letter.ends[0] for at in letter.taken):
             yield Violation("P12", f"{about} was handed out after it had ended", "twice")
+
+
+def handlers(history: History) -> Iterator[Violation]:
+    """P12: of all processes that had a message, one was told that its handling counts."""
+    counts: dict[str, set[str]] = defaultdict(set)
+    for line in history.by_event["acked"]:
+        for name in set(line["messages"]) - set(line["fenced"]):
+            counts[name].add(line["instance"])
+    for name, instances in counts.items():
+        spare = history.asks.get(name, 0) + len(history.story.letters[name].asked_again)
+        if len(instances) > 1 + spare:
+            yield Violation("P12", f"{name} counts as handled by {sorted(instances)}", "twice")
 
 
 def senders(history: History) -> Iterator[Violation]:

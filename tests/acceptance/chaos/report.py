@@ -53,11 +53,11 @@ def _in_hands_again(history: History, fault: Line, later: list[Line]) -> dict[st
         if line["slot"] == fault["target"] and line["t"] < fault["t"]:
             if line["event"] == "took":
                 held |= set(line["messages"])
-            elif line["event"] in ("acked", "nacked"):
+            elif line["event"] in ("acked", "acked some", "nacked"):
                 held -= set(line["messages"])
     again: dict[str, float] = {}
     for line in later:
-        if line["event"] in ("took", "acked"):
+        if line["event"] in ("took", "acked", "acked some"):
             for name in held & set(line["messages"]):
                 again.setdefault(name, line["t"])
     return again

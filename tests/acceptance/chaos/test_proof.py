@@ -76,6 +76,8 @@ HONEST_LOGS = [
         for name in ("msg_task_1", "msg_q", "msg_a", "msg_a", "msg_settled_1", "msg_late")
     ],
     told(3, "took", "parent-0", messages=["msg_reminder_1_1"]),
+    told(4, "acked", messages=["msg_a"], fenced=["msg_a"], instance="inst_1"),
+    told(4, "acked", messages=["msg_a"], fenced=[], instance="inst_2"),
     told(500, "over", "driver"),
 ]
 
@@ -151,6 +153,10 @@ LIES: dict[str, tuple[str, Lie]] = {
     "handed out after it died": (
         "P12",
         also(journal("taken", agent="scout", messages=["msg_bad"])),
+    ),
+    "two handlers that count": (
+        "P12",
+        and_told(told(5, "acked", messages=["msg_a"], fenced=[], instance="inst_1")),
     ),
     "one key, two envelopes": (
         "P12",

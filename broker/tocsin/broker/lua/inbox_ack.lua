@@ -13,7 +13,7 @@ for _, item in ipairs(cjson.decode(args.messages)) do
   if m == 'fenced' then
     answer[#answer + 1] = id
   elseif m == 'handled' then
-    answer[2] = answer[2] + 1   -- by this call before, its answer lost, or by another
+    answer[2] = answer[2] + 1   -- by this call before, its answer lost; or, as it was shown, by another
   elseif type(m) == 'table' then
     held[id] = m
     handled[#handled + 1] = id

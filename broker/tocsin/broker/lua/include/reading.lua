@@ -131,6 +131,7 @@ function reading.held(id, entry)
     if string.find(' ' .. (m.was or '') .. ' ', ' ' .. args.agent .. ' ', 1, true) then return 'over' end
     refuse('forbidden', 'message ', id, " was sent to agent '", m.to, "', not to you")
   end
+  if m.state == 'handled' and entry ~= '' and m.by ~= args.instance then return 'fenced' end
   if m.state == 'handled' or m.state == 'withdrawn' then return m.state end
   if entry ~= '' then return m.entry == entry and m or 'fenced' end
   if m.state == 'taken' then return m.by == args.instance and m or 'fenced' end
