@@ -83,10 +83,14 @@ class Actor:
         self.agent: Parent | Child
         self.ending = False
         lines = read_log(self.log.path)  # of the processes before it in this place
-        self.begun = {line["key"] for line in lines if line["event"] == "meant"}
+        self.begun = {line["key"] for line in lines if self.of_outbox(line)}
         self.ended = {line["key"] for line in lines if line["event"] in ENDS}
         self.tasks = {line["key"]: line["task"] for line in lines if delegated(line)}
         self.debts = [line for line in lines if line["event"] == "owes"]
+
+    def of_outbox(self, line: dict[str, Any]) -> bool:
+        """Whether a line tells of an intent of this place, which must have its answer."""
+        return bool(line["event"] == "meant" and line["key"].startswith(f"{self.slot}:"))
 
     def told(self, word: str) -> bool:
         """Whether everybody was told to drain, or to end."""
@@ -164,8 +168,10 @@ class Actor:
             if intent.key in self.ended:
                 continue
             drains = not floods and self.told(DRAIN)
-            if drains and intent.key not in self.begun:
+            if drains and not self.begun - self.ended:
                 return
+            if drains and intent.key not in self.begun:
+                continue
             self.do(intent)
             self.pay()
             time.sleep(0 if drains else intent.pause)

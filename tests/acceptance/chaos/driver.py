@@ -24,6 +24,7 @@ from tests.acceptance.chaos.proof import History, Story, read_story
 from tests.proxy import Proxy
 from tocsin.broker import Broker, HerdSettings, Parent, ScaledClock
 from tocsin.broker.embedded import EmbeddedServer
+from tocsin.broker.scripts import load
 
 FACTOR = 60
 """A minute of the fleet in a second, so that a wait is stale after one."""
@@ -229,7 +230,9 @@ class Driver:
         self.places[fault.target].proxy.cut_all()
 
     def lose(self, fault: Fault) -> None:
-        self.places[fault.target].proxy.cut_next(b"EVALSHA")
+        """The answer of one call or, before it was made, the call."""
+        sha = load(fault.script).sha
+        self.places[fault.target].proxy.cut_next(sha, before=fault.loses)
 
     def silence(self, fault: Fault) -> Callable[[], None]:
         proxy = self.places[fault.target].proxy

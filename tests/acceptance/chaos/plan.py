@@ -44,7 +44,9 @@ class Fault:
     target: str
     lasts: float = 0.0
     loses: bool = False
-    """Of a silent network: what was under way is lost with it."""
+    """Of a silent network: what was under way is lost with it. Of a call: before it was made."""
+    script: str = ""
+    """Of a call: which."""
 
 
 # ---------------------------------------------------------------------------- what is sent
@@ -158,6 +160,16 @@ LASTS = {
     "sleep": (1.0, 4.0),
 }
 
+OF_ALL = ["inbox_take", "inbox_take", "inbox_ack", "inbox_nack", "message_send", "instance_renew"]
+
+CALLS = {
+    "parent": OF_ALL + ["task_delegate", "task_delegate", "task_cancel", "task_watch"],
+    "scout": OF_ALL + ["task_done", "task_done", "ask_open", "ask_look", "ask_confirm"],
+    "planner": OF_ALL + ["request_reply", "request_reply", "request_reply"],
+    "scheduler": ["herd_visit", "timers_due"],
+}
+"""The calls of which an answer is lost, or the call itself."""
+
 OF_SERVER = {"kill server", "freeze server", "drop clients", "forget scripts"}
 
 
@@ -176,5 +188,6 @@ def faults(seed: int, seconds: float, every: float = 0.5) -> list[Fault]:
             target = EVERYTHING
         elif what == "flood":
             target, floods = f"flood-{floods}", floods + 1
-        found.append(Fault(round(at, 2), what, target, lasts, loses))
+        script = chance.choice(CALLS[agent_of(target)]) if what == "lose" else ""
+        found.append(Fault(round(at, 2), what, target, lasts, loses, script))
     return found
