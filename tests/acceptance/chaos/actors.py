@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from tests.acceptance.chaos.plan import Intent, agent_of, flood, intents
-from tocsin.broker import Broker, Child, Envelope, Parent, Turn
+from tocsin.broker import Broker, Child, Envelope, Parent, Reply, Turn
 from tocsin.broker.errors import BrokerError, Unavailable, WrongState
 from tocsin.scheduler import Scheduler
 
@@ -186,6 +186,13 @@ class Actor:
                 call = parent.cancel if intent.operation == "cancel" else parent.watch
                 self.mean(key, intent.operation, lambda: call(task), task=task)
             return
+        if intent.operation == "ask":
+            if key in self.begun:  # who asked was killed, and nobody asks again: it comes as mail
+                self.log("abandoned", key=key)
+                self.ended.add(key)
+            else:
+                self.ask(key, body)
+            return
         within = timedelta(minutes=options.pop("minutes")) if "minutes" in options else None
         if intent.operation == "delegate":
             task = self.agent.caller.new_id("task", "delegate", key)
@@ -210,6 +217,14 @@ class Actor:
             "message",
             lambda: self.agent.message(to, body, key=key, **options),
             message=message,
+        )
+
+    def ask(self, key: str, question: str, task: str | None = None) -> Reply | None:
+        return self.mean(
+            key,
+            "ask",
+            lambda: self.agent.ask("planner", question, task=task, key=key),
+            message=self.agent.caller.new_id("msg", "ask", key),
         )
 
     def pay(self) -> None:
@@ -309,14 +324,7 @@ class Actor:
         elif does == "fail":
             self.done(task, "failed")
         elif does == "ask":
-            asked = self.agent.caller.new_id("msg", "ask", key)
-            reply = self.mean(
-                key,
-                "ask",
-                lambda: self.agent.ask("planner", question, task=task, key=key),
-                message=asked,
-            )
-            if reply is not None:
+            if self.ask(key, question, task) is not None:
                 self.done(task, "completed")
         elif does != "lapse":
             within = {"deadline": timedelta(minutes=2)}.get(does, timedelta(0))
@@ -334,7 +342,7 @@ class Actor:
         )
 
 
-ENDS = ("answered", "refused")
+ENDS = ("answered", "refused", "abandoned")
 
 TOLD = ("message_id", "duplicate", "superseded", "late", "status")
 """What of an answer its log line tells."""

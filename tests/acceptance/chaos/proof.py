@@ -262,7 +262,7 @@ def handlers(history: History) -> Iterator[Violation]:
 def senders(history: History) -> Iterator[Violation]:
     """P11, P12: each thing that was meant has one outcome, and the journal knows the same."""
     ends: dict[str, list[Line]] = defaultdict(list)
-    for event in ("answered", "refused"):
+    for event in ("answered", "refused", "abandoned"):
         for line in history.by_event[event]:
             ends[line["key"]].append(line)
     meant = {line["key"]: line for line in history.by_event["meant"]}
