@@ -101,8 +101,10 @@ def _of_parent(chance: random.Random, slot: str, number: int) -> Intent:
         return Intent(key, "message", *_message(chance, chance.choice(("scout", "planner"))))
     if kind < 0.55:
         return Intent(key, "request", "planner", {"do": "answer"} | _answer(chance), {"minutes": 3})
-    if kind < 0.59:
-        return Intent(key, "ask", "planner", {"do": "answer"} | _answer(chance))
+    if kind < 0.61:
+        owed = {"answer": "owed", "after": round(chance.uniform(0.3, 2.5), 2)}
+        answer = owed if chance.random() < 0.6 else _answer(chance)
+        return Intent(key, "ask", "planner", {"do": "answer"} | answer)
     if kind < 0.90 or number < 20:
         return _task(chance, key)
     earlier = f"{slot}:{number - chance.randrange(1, 20)}"  # if that was a task

@@ -1,4 +1,4 @@
-"""Half a minute of chaos, as `make chaos SECONDS=30 SEED=1` runs it."""
+"""Half a minute of chaos, as `make chaos SECONDS=30 SEED=3` runs it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.requirements import proves
 
 ROOT = Path(__file__).parents[3]
-SECONDS, SEED = 30, 1
+SECONDS, SEED = 30, 3
 
 
 @pytest.mark.long
