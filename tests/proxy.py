@@ -54,6 +54,7 @@ class Proxy:
         self._cut: Cut | None = None
         self._flowing = threading.Event()
         self._flowing.set()
+        self._swallowing = False
         self._closed = False
         threading.Thread(target=self._accept, name="proxy-accept", daemon=True).start()
 
@@ -99,6 +100,19 @@ class Proxy:
     def thaw(self) -> None:
         """Let everything through again."""
         self._flowing.set()
+
+    def swallow(self) -> None:
+        """Drop every byte from now on, on old and new connections, without a word, until `heal`."""
+        self._swallowing = True
+
+    def heal(self) -> None:
+        """Carry new connections again. Those that lost something stay dead, and nobody is told."""
+        self._swallowing = False
+
+    @property
+    def swallowing(self) -> bool:
+        """Whether bytes are dropped now."""
+        return self._swallowing
 
     def close(self) -> None:
         """Cut everything and listen no more."""
@@ -168,6 +182,11 @@ class _Link:
         self._client = client
         self._server = server
         self._answer_to_lose: Cut | None = None
+        self._dead = False
+
+    def _swallows(self) -> bool:
+        self._dead = self._dead or self._proxy.swallowing
+        return self._dead
 
     def start(self) -> None:
         for pump in (self._carry_commands, self._carry_answers):
@@ -192,6 +211,8 @@ class _Link:
         seen = b""  # the end of the piece before: a command may come in two
         while piece := self._client.recv(PIECE):
             self._proxy.wait_for_flow()
+            if self._swallows():
+                continue
             cut = self._proxy.take_cut(seen, piece)
             if cut is not None and cut.before:
                 self.close()
@@ -205,6 +226,8 @@ class _Link:
     def _carry_answers(self) -> None:
         while piece := self._server.recv(PIECE):
             self._proxy.wait_for_flow()
+            if self._swallows():
+                continue
             if (cut := self._answer_to_lose) is not None:
                 self.close()
                 cut.mark()

@@ -18,7 +18,8 @@ from tocsin.scheduler import AsyncScheduler, Scheduler
 
 def scripts_run(client: redis.Redis) -> int:
     """How many scripts the server has run."""
-    return int(client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
+    ran = client.info("commandstats")
+    return sum(int(ran.get(f"cmdstat_{by}", {}).get("calls", 0)) for by in ("eval", "evalsha"))
 
 
 @proves("P6")

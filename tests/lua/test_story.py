@@ -33,6 +33,8 @@ def seen() -> Iterator[Seen]:
     with EmbeddedServer(durable=False) as server, pytest.MonkeyPatch.context() as patch:
         client = redis.Redis.from_url(server.url, decode_responses=True)
         heard = listen(patch)
+        for name in scripts.names():  # so that each run is of a script the server knows by its hash
+            client.script_load(scripts.load(name).text)
         with client, client.monitor() as monitor:
             tell(server.url, "story")
             client.echo(END)

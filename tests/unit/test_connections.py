@@ -52,7 +52,7 @@ def told(error: BaseException) -> str:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """One try: the back-off between several is not what is looked at."""
-    monkeypatch.setattr("tocsin.broker.connections.TRIES", 0)
+    monkeypatch.setattr("tocsin.broker.connections.REPEATS", 0)
 
 
 @pytest.mark.parametrize("url", REFUSED)

@@ -11,6 +11,7 @@ from tocsin.broker.errors import InvalidInput
 from tocsin.broker.herds import SWEEP, HerdRecord, read_record
 from tocsin.broker.ids import PARENT, hash_token
 from tocsin.broker.scripts import Call
+from tocsin.broker.settings import from_record
 from tocsin.broker.validation import (
     check_choice,
     check_flag,
@@ -87,8 +88,13 @@ def join(caller: Caller) -> Call[Joined]:
 
 
 def renew(caller: Caller) -> Call[float]:
-    """Renews the caller's lease; how long one is by now, in seconds."""
-    return caller.call("instance_renew", "renew", lambda answer: int(answer[1]) / 1000)
+    """Renews the caller's lease; in how many seconds to do it again, by the settings of now."""
+
+    def read(answer: list[Any]) -> float:
+        settings = from_record(dict(zip(("lease", "lease_renewal"), answer[1:], strict=False)))
+        return settings.renews_every.total_seconds()
+
+    return caller.call("instance_renew", "renew", read)
 
 
 def leave(caller: Caller, *, died: bool = False) -> Call[bool]:

@@ -1,18 +1,21 @@
 """Connections to a server, and what can go wrong there as errors of ours.
 
-The one module that knows topology. Calls share a small pool; what blocks (the bells) and what
-must not wait behind others (leases) have connections of their own, in `keeper`.
+The one module that knows topology. Calls share a small pool; what listens (the bells) and what
+must not wait behind others (leases) have connections of their own. No read or write of any of them
+takes longer than `ANSWER_WITHIN`, and the client library repeats nothing: `Patience` does.
 """
 
 from __future__ import annotations
 
+import random
+import time
 from typing import Any, TypeVar
 
 import redis
 import redis.asyncio
 from redis import exceptions
 from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import ExponentialWithJitterBackoff
+from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tocsin.broker.envelopes import decode
@@ -25,11 +28,14 @@ T = TypeVar("T")
 CONNECTIONS = 8
 """Connections for calls that one broker holds at most."""
 
-ANSWER_WITHIN = 5.0
+ANSWER_WITHIN = 4.0
 """Seconds a server has to answer one call, or to accept a connection."""
 
-TRIES = 3
-"""How often a call is repeated, with back-off and jitter, before it is `unavailable`."""
+GIVE_UP_AFTER = 10.0
+"""Seconds from its first try after which a call is `unavailable`, however the line fails."""
+
+REPEATS = 3
+"""How often a call is tried again while that leaves time for another try."""
 
 
 class Server:
@@ -69,16 +75,17 @@ class Server:
         pool = self._from_url(redis.asyncio.BlockingConnectionPool, **_calls(AsyncRetry))
         return redis.asyncio.Redis(connection_pool=pool)
 
-    def connect_blocking(self) -> redis.Redis:
-        """A client whose reads may block for as long as they like, and are never repeated."""
-        retry = Retry(_BACKOFF, 0)
+    def connect_line(self) -> Any:
+        """A connection, not yet opened, to listen on."""
         pool = self._from_url(
-            redis.ConnectionPool, socket_timeout=None, retry=retry, client_name="tocsin-bells"
+            redis.ConnectionPool,
+            socket_timeout=ANSWER_WITHIN,
+            retry=Retry(NoBackoff(), 0),
+            client_name="tocsin-bells",
         )
-        return redis.Redis(connection_pool=pool)
-
-
-_BACKOFF = ExponentialWithJitterBackoff(cap=1.0, base=0.05)
+        # Whatever the url says: in protocol 2 what was subscribed to comes as plain answers.
+        pool.connection_kwargs["protocol"] = 2
+        return pool.make_connection()
 
 
 def _calls(retry: Any) -> dict[str, Any]:
@@ -86,10 +93,30 @@ def _calls(retry: Any) -> dict[str, Any]:
         "max_connections": CONNECTIONS,
         "timeout": ANSWER_WITHIN,
         "socket_timeout": ANSWER_WITHIN,
-        "retry": retry(_BACKOFF, TRIES),
-        "retry_on_error": [exceptions.ConnectionError, exceptions.TimeoutError],
+        "retry": retry(NoBackoff(), 0),
         "client_name": "tocsin",
     }
+
+
+class Patience:
+    """How long one call is tried, when the line fails under it: see `GIVE_UP_AFTER`.
+
+    A repeat is safe because what a call makes has its id before the first try.
+    """
+
+    def __init__(self) -> None:
+        self._last_try = time.monotonic() + GIVE_UP_AFTER - ANSWER_WITHIN
+        self._failures = 0
+
+    def pause(self, error: exceptions.RedisError) -> float | None:
+        """The seconds to wait before the next try, with jitter; None if there is to be none."""
+        lost = isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError)
+        if not lost or isinstance(error, exceptions.AuthenticationError):
+            return None
+        self._failures += 1
+        pause = random.uniform(0.02, 0.05) * 3**self._failures
+        late = time.monotonic() + pause > self._last_try
+        return None if late or self._failures > REPEATS else pause
 
 
 def failure(operation: str, url: str, error: exceptions.RedisError) -> BrokerError:

@@ -150,6 +150,8 @@ class HerdSettings(SettingsModel):
     """An agent with an open task and no live process this long is reported away"""
     lease: Tick = timedelta(seconds=30)
     """A process unheard for this long is taken for gone"""
+    lease_renewal: Tick = timedelta(seconds=10)
+    """A process renews its lease this often, and never later than at half of it"""
     grace: Tick = timedelta(seconds=30)
     """Mail of a gone process goes to another after this more"""
     max_open_tasks: Annotated[Count, Le(1_000)] = 1
@@ -174,6 +176,14 @@ class HerdSettings(SettingsModel):
     """A closed herd is kept this long"""
     journal_limit: Annotated[Count, Le(10_000_000)] = 10_000
     """Entries of the herd's journal, above which the oldest are dropped"""
+
+    @property
+    def renews_every(self) -> timedelta:
+        """How often a lease is renewed: at half of it where `lease_renewal` does not fit into it.
+
+        Not refused, because a lease that is shortened alone, live, must not need the other too.
+        """
+        return min(self.lease_renewal, self.lease / 2)
 
     @property
     def reminders_off(self) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tocsin.broker import agents, asks, inbox, keys, requests
 from tocsin.broker.asks import Ended, Outcome, Pending, Probe, Watch
+from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Caller
 from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status
 from tocsin.broker.errors import (
@@ -25,7 +28,6 @@ from tocsin.broker.errors import (
 )
 from tocsin.broker.ids import make_id
 from tocsin.broker.inbox import Inbox, Taken
-from tocsin.broker.keeper import SLOW_POLL
 from tocsin.broker.scripts import Call
 from tocsin.broker.signals import AsyncSignal, in_thread
 from tocsin.broker.validation import check_timeout, printable
@@ -47,11 +49,25 @@ TURN_LIMIT = 100
 """How many envelopes a turn gathers unless told otherwise."""
 
 
+async def _until_answered(agent: AsyncAgent, step: Callable[[], Awaitable[T]]) -> T:
+    """What a step returns, tried with back-off and jitter for as long as the server is away."""
+    pause, told = 0.05, False
+    while True:
+        try:
+            return await step()
+        except Unavailable as error:
+            if not told:
+                log.warning("%s waits: %s", agent, error.detail)
+            told = True
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 2, 5.0)
+
+
 class AsyncTurn:
     """The mail of one turn, in order. Ack it when it is handled; unacked, it comes again.
 
-    As a context manager it acks on a clean exit and gives the mail back on an exception, which
-    counts as a failed attempt.
+    As a context manager it acks on a clean exit, however long the server is away, and gives the
+    mail back on an exception, which counts as a failed attempt.
     """
 
     def __init__(self, agent: AsyncAgent, taken: Taken) -> None:
@@ -106,7 +122,7 @@ class AsyncTurn:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            await self.ack()
+            await _until_answered(self._agent, self.ack)
         elif isinstance(error, Exception):
             await self.nack(error=printable(f"{type(error).__name__}: {error}"[:1000]))
         else:  # cancelled or interrupted: nobody's failure
@@ -389,10 +405,9 @@ class AsyncAgent:
 
         While the server is away it waits, with back-off, and goes on when it is back.
         """
-        pause, told = 0.05, False
         while True:
             try:
-                turn = await self.next_turn(limit=limit)
+                turn = await _until_answered(self, partial(self.next_turn, limit=limit))
             except (AgentClosed, HerdClosed) as ended:
                 log.info("%s ends: %s", self, ended.detail)
                 return
@@ -400,14 +415,6 @@ class AsyncAgent:
                 if self.broker.closed:
                     return
                 raise
-            except Unavailable as error:
-                if not told:
-                    log.warning("%s waits: %s", self, error.detail)
-                told = True
-                await AsyncSignal().wait(pause * random.uniform(0.5, 1.5))
-                pause = min(pause * 2, 5.0)
-                continue
-            pause, told = 0.05, False
             if turn is not None:
                 yield turn
 

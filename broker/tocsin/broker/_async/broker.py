@@ -14,12 +14,20 @@ from tocsin.broker._async.agent import AsyncAgent
 from tocsin.broker._async.child import AsyncChild
 from tocsin.broker._async.link import AsyncLink
 from tocsin.broker._async.parent import AsyncParent
+from tocsin.broker.bells import Bells, Settable
 from tocsin.broker.caller import Caller, Fleet
 from tocsin.broker.clock import Clock, ManualClock, ScaledClock
 from tocsin.broker.connections import Server
-from tocsin.broker.errors import AgentClosed, BrokerError, InvalidInput, Unauthorized, UnknownHerd
+from tocsin.broker.errors import (
+    AgentClosed,
+    BrokerError,
+    InvalidInput,
+    Unauthorized,
+    Unavailable,
+    UnknownHerd,
+)
 from tocsin.broker.ids import PARENT, hash_token, make_id, make_token
-from tocsin.broker.keeper import Bells, Leases, Settable
+from tocsin.broker.leases import Leases
 from tocsin.broker.scripts import Call
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.settings_files import resolve
@@ -40,7 +48,8 @@ class AsyncBroker:
     """A fleet, seen from one process. Use it as a context manager, or `aclose()` it.
 
     Nothing is sent before the first call. Instances that this process started leave when it is
-    closed, handing back what they hold.
+    closed, handing back what they hold. A process that was forked may use a broker that nobody
+    used before the fork; any other is refused there, with its agents, and stays its parent's.
     """
 
     def __init__(
@@ -68,7 +77,7 @@ class AsyncBroker:
         self._agents: set[AsyncAgent] = set()
         self.closed = False
         """Whether it was closed; what still waited then ends."""
-        self._pid = os.getpid()
+        self._pid: int | None = None
 
     @classmethod
     def connect(
@@ -103,15 +112,26 @@ class AsyncBroker:
     @property
     def link(self) -> AsyncLink:
         """The connection that calls run on."""
-        if os.getpid() != self._pid:
-            raise InvalidInput(
-                "connect", "this broker was made before a fork; make a new one in the child process"
-            )
+        self._check_process()
         if self.closed:
             raise InvalidInput("connect", "this broker was closed; make a new one")
         if self._link is None:
             self._link = AsyncLink(self.server)
         return self._link
+
+    def _check_process(self) -> None:
+        """Refuses a child process what was in use before the fork.
+
+        Its connections would be read by two, its locks may be held for ever, and its threads, which
+        hear bells and renew leases, are not there.
+        """
+        self._pid = self._pid or os.getpid()
+        if self._pid != os.getpid():
+            raise InvalidInput(
+                "connect",
+                f"this broker was in use in process {self._pid} before a fork; make a new one in "
+                "the child process, and join your agents with it",
+            )
 
     async def fleet(self) -> Fleet:
         """What the fleet agreed on at its first use."""
@@ -201,15 +221,17 @@ class AsyncBroker:
     def _start(self, agent: AsyncAgent, settings: HerdSettings) -> None:
         self._agents.add(agent)
         if not isinstance(agent.caller.fleet.clock, ManualClock):
-            self._leases.hold(agent.caller, settings.lease.total_seconds())
+            self._leases.hold(agent.caller, settings.renews_every.total_seconds())
 
     def forget(self, agent: AsyncAgent) -> None:
         """Stops renewing an instance's lease."""
+        self._check_process()
         self._agents.discard(agent)
         self._leases.drop(agent.caller)
 
     def hear(self, channel: str, topic: str, waiter: Settable) -> AbstractContextManager[None]:
         """While inside, what rings on the channel for this topic sets the waiter."""
+        self._check_process()
         return self._bells.hear(channel, topic, waiter)
 
     async def herds(self) -> list[tuple[str, str, int]]:
@@ -225,11 +247,16 @@ class AsyncBroker:
 
     async def aclose(self) -> None:
         """Ends this process's instances, handing back what they hold, and the connections."""
+        if self._pid not in (None, os.getpid()):
+            return  # all of it is the parent process's
         for agent in list(self._agents):
             try:
                 await agent.leave()
             except (UnknownHerd, AgentClosed, Unauthorized):
                 log.debug("%s had ended already", agent)
+            except Unavailable as error:
+                log.info("leases run out instead of being given up: %s", error.detail)
+                break
             except BrokerError as error:
                 log.info("%s could not leave, its lease runs out instead: %s", agent, error.detail)
         self.closed = True

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError
 
-from tocsin.broker.connections import Server, failure, read
+from tocsin.broker.connections import Patience, Server, failure, read
 from tocsin.broker.envelopes import decode
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.scripts import Call, Script
@@ -27,8 +28,10 @@ class _Naming:
         else:
             self.text, self.sha = (lambda script: script.text), (lambda script: script.sha)
 
-    def command(self, call: Call[Any]) -> tuple[str | int, ...]:
-        return ("EVALSHA", self.sha(call.script), 1, call.key, *call.args)
+    def command(self, call: Call[Any], *, whole: bool = False) -> tuple[str | int, ...]:
+        """The command of a call. `whole`: with the script's text, which the server remembers."""
+        name = ("EVAL", self.text(call.script)) if whole else ("EVALSHA", self.sha(call.script))
+        return (*name, 1, call.key, *call.args)
 
 
 class AsyncLink:
@@ -42,42 +45,52 @@ class AsyncLink:
 
     async def run(self, call: Call[T]) -> T:
         """The result of one call, in one round trip."""
-        try:
-            with AsyncCancellation():
-                answer = await self._execute(call)
-        except RedisError as error:
-            raise failure(call.operation, self.server.url, error) from error
-        return read(call, answer)
 
-    async def _execute(self, call: Call[Any]) -> Any:
-        try:
-            return await self.client.execute_command(*self._naming.command(call))
-        except NoScriptError:
-            await self.client.script_load(self._naming.text(call.script))
-            return await self.client.execute_command(*self._naming.command(call))
+        async def send() -> Any:
+            try:
+                return await self.client.execute_command(*self._naming.command(call))
+            except NoScriptError:
+                whole = self._naming.command(call, whole=True)
+                return await self.client.execute_command(*whole)
+
+        return read(call, await self._persist(call.operation, send))
 
     async def run_many(self, calls: Sequence[Call[T]]) -> list[T | BrokerError]:
         """The results of independent calls, in one round trip; refusals take their places."""
         if not calls:
             return []
-        try:
-            pipeline = self.client.pipeline(transaction=False)
-            for call in calls:
-                pipeline.execute_command(*self._naming.command(call))
-            with AsyncCancellation():
-                answers = await pipeline.execute(raise_on_error=False)
-        except RedisError as error:
-            raise failure(calls[0].operation, self.server.url, error) from error
-        results: list[T | BrokerError] = []
-        for call, answer in zip(calls, answers, strict=True):
-            result: T | BrokerError = await self._result(call, answer)
-            results.append(result)
-        return results
+        operation = calls[0].operation
+        answers = await self._persist(operation, lambda: self._send(calls))
+        unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if unknown:
+            missed = [calls[n] for n in unknown]
+            again = await self._persist(operation, lambda: self._send(missed, whole=True))
+            for n, answer in zip(unknown, again, strict=True):
+                answers[n] = answer
+        return [self._result(call, answer) for call, answer in zip(calls, answers, strict=True)]
 
-    async def _result(self, call: Call[T], answer: Any) -> T | BrokerError:
+    async def _send(self, calls: Sequence[Call[Any]], *, whole: bool = False) -> list[Any]:
+        pipeline = self.client.pipeline(transaction=False)
+        for call in calls:
+            pipeline.execute_command(*self._naming.command(call, whole=whole))
+        answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        return answers
+
+    async def _persist(self, operation: str, send: Callable[[], Awaitable[Any]]) -> Any:
+        """What comes of sending, tried again while the line fails and `Patience` lasts."""
+        patience = Patience()
+        while True:
+            try:
+                with AsyncCancellation():
+                    return await send()
+            except RedisError as error:
+                pause = patience.pause(error)
+                if pause is None:
+                    raise failure(operation, self.server.url, error) from error
+            await asyncio.sleep(pause)
+
+    def _result(self, call: Call[T], answer: Any) -> T | BrokerError:
         try:
-            if isinstance(answer, NoScriptError):
-                return await self.run(call)
             if isinstance(answer, RedisError):
                 return failure(call.operation, self.server.url, answer)
             return read(call, answer)
@@ -86,11 +99,9 @@ class AsyncLink:
 
     async def command(self, operation: str, *command: str | int) -> Any:
         """The answer to a plain command, for what needs no script."""
-        try:
-            with AsyncCancellation():
-                return decode(await self.client.execute_command(*command))
-        except RedisError as error:
-            raise failure(operation, self.server.url, error) from error
+        return decode(
+            await self._persist(operation, lambda: self.client.execute_command(*command))
+        )
 
     async def aclose(self) -> None:
         """Closes the connections."""

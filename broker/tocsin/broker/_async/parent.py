@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from tocsin.broker import agents, herds, requests, tasks
 from tocsin.broker._async.agent import AsyncAgent
+from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.envelopes import (
     AgentInfo,
     Envelope,
@@ -20,7 +21,6 @@ from tocsin.broker.envelopes import (
 )
 from tocsin.broker.herds import HerdRecord
 from tocsin.broker.ids import make_token
-from tocsin.broker.keeper import SLOW_POLL
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.signals import AsyncSignal
 from tocsin.broker.states import TaskState

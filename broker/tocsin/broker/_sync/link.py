@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError
 
-from tocsin.broker.connections import Server, failure, read
+from tocsin.broker.connections import Patience, Server, failure, read
 from tocsin.broker.envelopes import decode
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.scripts import Call, Script
@@ -29,8 +30,10 @@ class _Naming:
         else:
             self.text, self.sha = (lambda script: script.text), (lambda script: script.sha)
 
-    def command(self, call: Call[Any]) -> tuple[str | int, ...]:
-        return ("EVALSHA", self.sha(call.script), 1, call.key, *call.args)
+    def command(self, call: Call[Any], *, whole: bool = False) -> tuple[str | int, ...]:
+        """The command of a call. `whole`: with the script's text, which the server remembers."""
+        name = ("EVAL", self.text(call.script)) if whole else ("EVALSHA", self.sha(call.script))
+        return (*name, 1, call.key, *call.args)
 
 
 class Link:
@@ -44,42 +47,52 @@ class Link:
 
     def run(self, call: Call[T]) -> T:
         """The result of one call, in one round trip."""
-        try:
-            with Cancellation():
-                answer = self._execute(call)
-        except RedisError as error:
-            raise failure(call.operation, self.server.url, error) from error
-        return read(call, answer)
 
-    def _execute(self, call: Call[Any]) -> Any:
-        try:
-            return self.client.execute_command(*self._naming.command(call))
-        except NoScriptError:
-            self.client.script_load(self._naming.text(call.script))
-            return self.client.execute_command(*self._naming.command(call))
+        def send() -> Any:
+            try:
+                return self.client.execute_command(*self._naming.command(call))
+            except NoScriptError:
+                whole = self._naming.command(call, whole=True)
+                return self.client.execute_command(*whole)
+
+        return read(call, self._persist(call.operation, send))
 
     def run_many(self, calls: Sequence[Call[T]]) -> list[T | BrokerError]:
         """The results of independent calls, in one round trip; refusals take their places."""
         if not calls:
             return []
-        try:
-            pipeline = self.client.pipeline(transaction=False)
-            for call in calls:
-                pipeline.execute_command(*self._naming.command(call))
-            with Cancellation():
-                answers = pipeline.execute(raise_on_error=False)
-        except RedisError as error:
-            raise failure(calls[0].operation, self.server.url, error) from error
-        results: list[T | BrokerError] = []
-        for call, answer in zip(calls, answers, strict=True):
-            result: T | BrokerError = self._result(call, answer)
-            results.append(result)
-        return results
+        operation = calls[0].operation
+        answers = self._persist(operation, lambda: self._send(calls))
+        unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if unknown:
+            missed = [calls[n] for n in unknown]
+            again = self._persist(operation, lambda: self._send(missed, whole=True))
+            for n, answer in zip(unknown, again, strict=True):
+                answers[n] = answer
+        return [self._result(call, answer) for call, answer in zip(calls, answers, strict=True)]
+
+    def _send(self, calls: Sequence[Call[Any]], *, whole: bool = False) -> list[Any]:
+        pipeline = self.client.pipeline(transaction=False)
+        for call in calls:
+            pipeline.execute_command(*self._naming.command(call, whole=whole))
+        answers: list[Any] = pipeline.execute(raise_on_error=False)
+        return answers
+
+    def _persist(self, operation: str, send: Callable[[], Any]) -> Any:
+        """What comes of sending, tried again while the line fails and `Patience` lasts."""
+        patience = Patience()
+        while True:
+            try:
+                with Cancellation():
+                    return send()
+            except RedisError as error:
+                pause = patience.pause(error)
+                if pause is None:
+                    raise failure(operation, self.server.url, error) from error
+            time.sleep(pause)
 
     def _result(self, call: Call[T], answer: Any) -> T | BrokerError:
         try:
-            if isinstance(answer, NoScriptError):
-                return self.run(call)
             if isinstance(answer, RedisError):
                 return failure(call.operation, self.server.url, answer)
             return read(call, answer)
@@ -88,11 +101,7 @@ class Link:
 
     def command(self, operation: str, *command: str | int) -> Any:
         """The answer to a plain command, for what needs no script."""
-        try:
-            with Cancellation():
-                return decode(self.client.execute_command(*command))
-        except RedisError as error:
-            raise failure(operation, self.server.url, error) from error
+        return decode(self._persist(operation, lambda: self.client.execute_command(*command)))
 
     def close(self) -> None:
         """Closes the connections."""

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from tocsin.broker import agents, herds, requests, tasks
 from tocsin.broker._sync.agent import Agent
+from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.envelopes import (
     AgentInfo,
     Envelope,
@@ -22,7 +23,6 @@ from tocsin.broker.envelopes import (
 )
 from tocsin.broker.herds import HerdRecord
 from tocsin.broker.ids import make_token
-from tocsin.broker.keeper import SLOW_POLL
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.signals import Signal
 from tocsin.broker.states import TaskState

@@ -1,7 +1,7 @@
 -- Renews a lease, and looks at the agent's other instances.
 -- keys: partition
 -- args: clock herd agent token instance
--- answers: renewed <length of a lease, ms>
+-- answers: renewed <length of a lease, ms> <how often it is renewed, ms>
 -- moves: broke released
 -- memory: allow-oom
 -- include: seat timer lease mail tasks requests reminders asks attendance
@@ -9,4 +9,4 @@
 seat.prove()
 lease.touch()
 lease.look(args.agent)
-return { 'renewed', herd.lease }
+return { 'renewed', herd.lease, herd.lease_renewal }

@@ -41,7 +41,9 @@ class FakeServer(Server):
         client: redis.asyncio.Redis = self._fakeredis.FakeAsyncRedis(server=self._store, protocol=2)
         return client
 
-    connect_blocking = connect
+    def connect_line(self) -> Any:
+        """A connection to listen on."""
+        return self.connect().connection_pool.make_connection()
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import Any
 from tocsin.broker import keys
 from tocsin.broker import timers as broker_timers
 from tocsin.broker._async.broker import AsyncBroker
+from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.errors import Unavailable
 from tocsin.broker.ids import make_id
-from tocsin.broker.keeper import SLOW_POLL
 from tocsin.broker.settings import NotifySettings
 from tocsin.broker.signals import AsyncSignal
 from tocsin.scheduler._async import timers

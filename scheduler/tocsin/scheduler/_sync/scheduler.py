@@ -16,9 +16,9 @@ from typing import Any
 from tocsin.broker import keys
 from tocsin.broker import timers as broker_timers
 from tocsin.broker._sync.broker import Broker
+from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.errors import Unavailable
 from tocsin.broker.ids import make_id
-from tocsin.broker.keeper import SLOW_POLL
 from tocsin.broker.settings import NotifySettings
 from tocsin.broker.signals import Signal
 from tocsin.scheduler._sync import timers

@@ -1,6 +1,7 @@
 -- Presence: an instance lives while its lease does. An instance whose lease ended is suspect; at
 -- a second look, at least a grace after the first, it is gone and what it held is handed back.
--- So a machine that slept gets its grace to renew before anything of its counts as lost.
+-- So a machine that slept gets its grace to renew before anything of its counts as lost. If it fell
+-- asleep between the looks, the grace begins again, once: who is awake looks at every half lease.
 
 function lease.live(agent)
   local last = redis.call('ZRANGE', key.instances(agent), -1, -1, 'WITHSCORES')
@@ -83,9 +84,10 @@ function lease.look(agent)
   local grace, again = tonumber(herd.grace), nil
   for _, instance in ipairs(ended) do
     local suspect = 'suspect:' .. instance
-    local since = tonumber(redis.call('HGET', key.agent(agent), suspect))
-    if not since then
-      redis.call('HSET', key.agent(agent), suspect, wall)
+    local first, once = string.match(redis.call('HGET', key.agent(agent), suspect) or '', '^(%d+)(%a*)')
+    local since = tonumber(first)
+    if not since or once == '' and wall - since > grace + tonumber(herd.lease) then
+      redis.call('HSET', key.agent(agent), suspect, wall .. (since and 'again' or ''))
       since = wall
     end
     if wall - since < grace then

@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
+from tocsin.broker.bells import Bells
 from tocsin.broker.caller import Caller, Fleet
 from tocsin.broker.connections import Server
-from tocsin.broker.keeper import Bells, Leases
+from tocsin.broker.leases import Leases
 from tocsin.broker.signals import Signal
 
 NOWHERE = Server("redis://127.0.0.1:1/0")
