@@ -7,6 +7,7 @@ Each says what it does in lines on its output, and does what lines on its input 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import os
@@ -19,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tocsin.broker import Broker, Child
+from tocsin.broker import AsyncBroker, Broker, Child
 from tocsin.broker.errors import BrokerError
 from tocsin.scheduler import Scheduler
 
@@ -57,6 +58,120 @@ def handler(url: str, fleet: str, herd: str, agent: str, token: str, ahead: str 
             if told() == "ack":
                 turn.ack()
                 say("acked", len(turn.fenced))
+
+
+def laborer(url: str, fleet: str, herd: str, agent: str, token: str, how: str, long: str) -> None:
+    """On an event loop: each handler takes `long` seconds, which it `waits` or `burns`."""
+
+    async def work() -> None:
+        async with AsyncBroker.connect(url, fleet=fleet) as broker:
+            child = await broker.join(herd, agent, token)
+            say("joined", child.instance)
+            async for turn in child.turns():
+                async with turn:
+                    say("took", json.dumps([turn[0].body, turn[0].attempts]))
+                    if how == "waits":
+                        await asyncio.sleep(float(long))
+                    else:
+                        until = time.monotonic() + float(long)
+                        while time.monotonic() < until:
+                            sum(range(1000))
+                say("handled", len(turn.fenced))
+
+    asyncio.run(work())
+
+
+def one_by_one(url: str, fleet: str, herd: str, agent: str, token: str) -> None:
+    """Takes one message at a time, and works on it until told; SIGTERM ends it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    with Broker.connect(url, fleet=fleet) as broker:
+        child = broker.join(herd, agent, token)
+        say("joined", child.instance)
+        for turn in child.turns(limit=1):
+            with turn:
+                say("took", *[envelope.body for envelope in turn])
+                told()
+
+
+def gatherer(url: str, fleet: str, herd: str, agent: str, token: str) -> None:
+    """Takes a whole turn, says how much, and begins with none of it; SIGTERM ends it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    with Broker.connect(url, fleet=fleet) as broker:
+        child = broker.join(herd, agent, token)
+        for turn in child.turns():
+            with turn:
+                say("holds", len(turn))
+                told()
+
+
+def forker(url: str, fleet: str, herd: str, agent: str, token: str) -> None:
+    """Forks with a broker in use, one not yet used, and says what children could do with each."""
+    unused = Broker.connect(url, fleet=fleet)
+    with Broker.connect(url, fleet=fleet) as broker:
+        child = broker.join(herd, agent, token)
+        waiting = threading.Thread(target=child.next_turn, kwargs={"timeout": 30}, daemon=True)
+        waiting.start()
+        attempts: dict[str, Callable[[], Any]] = {
+            "message": lambda: child.message("parent", "x"),
+            "next_turn": lambda: child.next_turn(timeout=1),
+            "ask": lambda: child.ask("parent", "?"),
+            "leave": child.leave,
+            "join": lambda: broker.join(herd, agent, token),
+            "herds": broker.herds,
+            "close": broker.close,
+            "unused": lambda: unused.join(herd, agent, token).message("parent", "from a fork"),
+        }
+        say("results", json.dumps(_in_forks(attempts)))
+        child.message("parent", "from before")
+        waiting.join()
+        say("woken")
+        told()
+
+
+def async_forker(url: str, fleet: str, herd: str, agent: str, token: str) -> None:
+    """The same with an async broker, each fork with an event loop of its own."""
+
+    async def fork() -> None:
+        async with AsyncBroker.connect(url, fleet=fleet) as broker:
+            child = await broker.join(herd, agent, token)
+            waiting = asyncio.create_task(child.next_turn(timeout=30))
+            await asyncio.sleep(0.2)
+            attempts = {
+                "message": lambda: asyncio.run(child.message("parent", "x")),
+                "next_turn": lambda: asyncio.run(child.next_turn(timeout=1)),
+                "leave": lambda: asyncio.run(child.leave()),
+                "aclose": lambda: asyncio.run(broker.aclose()),
+            }
+            say("results", json.dumps(_in_forks(attempts)))
+            await child.message("parent", "from before")
+            await waiting
+            say("woken")
+
+    asyncio.run(fork())
+
+
+def _in_forks(attempts: dict[str, Callable[[], Any]]) -> dict[str, str]:
+    """What came of each attempt, made by a child process of its own."""
+    fork = multiprocessing.get_context("fork")
+    results: dict[str, str] = {}
+    for name, attempt in attempts.items():
+        told_by_child = fork.SimpleQueue()
+
+        def tell(attempt: Callable[[], Any], answer: Any) -> None:
+            try:
+                attempt()
+            except BrokerError as error:
+                answer.put(f"{error.code}: {error.detail}")
+            else:
+                answer.put("done")
+
+        process = fork.Process(target=tell, args=(attempt, told_by_child))
+        process.start()
+        process.join(10)
+        if process.is_alive():
+            process.kill()
+        results[name] = "hangs" if told_by_child.empty() else told_by_child.get()
+    return results
 
 
 def asker(url: str, fleet: str, herd: str, agent: str, token: str, ahead: str = "0") -> None:
@@ -190,6 +305,11 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     program.__name__: program
     for program in (
         handler,
+        laborer,
+        one_by_one,
+        gatherer,
+        forker,
+        async_forker,
         asker,
         worker,
         answerer,

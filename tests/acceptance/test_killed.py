@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
@@ -219,6 +220,51 @@ def test_everything_frozen_for_longer_than_the_leases():
                 assert parent.task(task.id).state == "waiting"
                 mail = parent.receive()
                 assert [envelope.kind for envelope in mail] == ["reminder"]
+
+
+@proves("P11", "P12", "P16")
+def test_mail_in_hand_while_everything_is_frozen():
+    """Case 25: replicas with mail in hand, server and scheduler stopped past lease and grace.
+
+    Whoever wakes first, nothing is counted as gone: no mail moves, no attempt is added, and every
+    ack counts.
+    """
+    settings = HerdSettings(
+        lease=timedelta(milliseconds=400), grace=timedelta(seconds=1.5), away_after=timedelta(0)
+    )
+    with EmbeddedServer(durable=False) as server, Broker.connect(server.url, fleet="f") as broker:
+        parent = broker.open_herd("h", settings=settings)
+        token = token_of(parent.register("scout"))
+        with ExitStack() as stack:
+            where = (server.url, "f", "h", "scout", token)
+            replicas = []
+            for number in range(3):
+                replica = stack.enter_context(Program("handler", *where))
+                sent = parent.message("scout", str(number))
+                assert json.loads(replica.says("took")) == [str(number), 0]
+                replicas.append((replica, sent.message_id))
+            scheduler = stack.enter_context(Program("scheduler", server.url, "f"))
+            scheduler.says("runs")
+
+            for process in [replica for replica, _ in replicas] + [scheduler]:
+                process.freeze()
+            os.kill(server.pid, signal.SIGSTOP)
+            wakes = time.monotonic() + 1.5 * (settings.lease + settings.grace).total_seconds()
+            wait_until(lambda: time.monotonic() > wakes, "lease and grace to pass")
+            os.kill(server.pid, signal.SIGCONT)
+            scheduler.thaw()
+            Scheduler(broker).tick()
+            for replica, _ in replicas:
+                replica.thaw()
+            wait_until(lambda: len(_instances(parent, "scout")) == 3, "all to renew")
+            for replica, message in replicas:
+                receipt = parent.receipt(message)
+                assert (receipt.state, receipt.attempts) == ("taken", 0)
+                replica.tell("ack")
+                assert replica.says("acked") == "0"
+        events = [line.event for line in parent.journal(limit=1000)]
+        assert "lost" not in events
+        assert parent.receive().envelopes == ()
 
 
 def _instances(parent, name):

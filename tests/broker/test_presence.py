@@ -9,15 +9,18 @@ from datetime import timedelta
 
 import pytest
 
-from tests.fleets import Herd, about, bodies
+from tests.fleets import Herd, about, bodies, token_of
 from tests.leftovers import herd_keys
 from tests.requirements import proves
 from tests.waiting import wait_until_async
 from tocsin.broker import AsyncBroker, AsyncChild, HerdSettings, errors
+from tocsin.broker.caller import Caller
+from tocsin.broker.leases import Leases
 from tocsin.broker.testing import lapse
 
 LEASE = timedelta(milliseconds=400)
 GRACE = timedelta(milliseconds=800)
+RENEWAL = timedelta(milliseconds=100)
 
 
 def dies(instance) -> None:
@@ -35,7 +38,8 @@ async def real_broker(url: str, fleet_name: str) -> AsyncIterator[AsyncBroker]:
 @pytest.fixture
 async def pair(real_broker) -> tuple:
     """A parent and two instances of one child, with leases that are short."""
-    parent = await real_broker.open_herd("h", settings=HerdSettings(lease=LEASE, grace=GRACE))
+    settings = HerdSettings(lease=LEASE, grace=GRACE, lease_renewal=RENEWAL)
+    parent = await real_broker.open_herd("h", settings=settings)
     seat = await parent.register("planner")
     first = await real_broker.join("h", "planner", seat.token)
     second = await real_broker.join("h", "planner", seat.token)
@@ -112,6 +116,66 @@ async def test_an_instance_that_was_frozen_gets_its_grace(real_broker):
     await turn.ack()
 
     assert turn.fenced == ()
+
+
+@proves("P16")
+async def test_an_instance_frozen_in_its_grace_gets_another(real_broker):
+    """Case 25: missed, then the whole machine sleeps past the grace: it may renew afterwards.
+
+    Only once, so that rare looks find a dead one dead in the end.
+    """
+    settings = HerdSettings(lease=timedelta(milliseconds=200), grace=timedelta(milliseconds=300))
+    parent = await real_broker.open_herd("h", settings=settings)
+    token = token_of(await parent.register("planner"))
+    first = await real_broker.join("h", "planner", token)
+    await parent.message("planner", "one")
+    turn = await first.next_turn(timeout=1)
+
+    async def look() -> None:
+        """As an agent that starts does."""
+        await real_broker.join("h", "planner", token, instance="inst_look")
+
+    async def sleeps(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        await wait_until_async(lambda: time.monotonic() > until, "the machine to wake")
+
+    dies(first)
+    await sleeps(0.3)
+    await look()
+    await sleeps(0.8)
+    await look()
+    await first.receive()
+    await turn.ack()
+    assert turn.fenced == ()
+
+    await parent.message("planner", "two")
+    turn = await first.next_turn(timeout=1)
+    await sleeps(0.3)
+    for _ in range(3):
+        await look()
+        await sleeps(0.8)
+    await turn.ack()
+    assert len(turn.fenced) == 1
+
+
+async def test_how_often_a_lease_is_renewed_is_a_setting(real_broker, monkeypatch):
+    """`lease_renewal` counts, also changed live; half the lease where it does not fit into it."""
+    renewed: list[float] = []
+    put_off = Leases._put_off
+
+    def note(self: Leases, caller: Caller, seconds: float) -> None:
+        renewed.append(seconds)
+        put_off(self, caller, seconds)
+
+    monkeypatch.setattr(Leases, "_put_off", note)
+    parent = await real_broker.open_herd(
+        "h", settings=HerdSettings(lease_renewal=timedelta(seconds=0.2))
+    )
+    await wait_until_async(lambda: renewed, "the first renewal")
+    assert renewed[-1] == 0.2
+    await parent.set_settings(HerdSettings(lease=timedelta(seconds=1)))
+    await parent.set_settings(HerdSettings(lease_renewal=timedelta(seconds=10)))
+    await wait_until_async(lambda: renewed[-1] == 0.5, "a renewal by the new settings")
 
 
 async def test_one_that_renewed_in_time_is_not_missed_later(pair):
