@@ -120,9 +120,9 @@ def reminders(mail: Iterable[Envelope]) -> list[Envelope]:
     return of_kind(mail, Kind.REMINDER)
 
 
-def bodies(mail: Iterable[Envelope]) -> list[str]:
-    """What each envelope says."""
-    return [envelope.body for envelope in mail]
+def bodies(mail: Iterable[Envelope] | None) -> list[str]:
+    """What each envelope says; None is a turn that did not come."""
+    return [envelope.body for envelope in mail or ()]
 
 
 def about(mail: Iterable[Envelope], subject: str) -> list[Envelope]:

@@ -116,7 +116,7 @@ def test_a_thread_idle_for_many_times_the_limit_of_a_socket(url, fleet_name, cap
         sending.start()
         turn = scout.next_turn()
         sending.join()
-        assert bodies(turn) == ["woken"]
+        assert turn is not None and bodies(turn) == ["woken"]
         turn.ack()
     assert [record.message for record in caplog.records] == []
 
@@ -175,7 +175,7 @@ async def test_no_call_hangs_when_the_server_stops_answering(own):
                 scout.ask("parent", "?"),
                 parent.roster(),
                 parent.wait("task_1", timeout=60),
-                broker.link.run_many([herds.roster(parent.caller), agents.renew(scout.caller)]),
+                broker.link.run_many([agents.renew(parent.caller), agents.renew(scout.caller)]),
             ]
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
             assert [type(outcome) for outcome in outcomes] == [errors.Unavailable] * len(calls)
@@ -241,7 +241,8 @@ async def test_packets_dropped_without_a_word(own, caplog):
             await wait_until_async(lambda: "meanwhile" in got, "the mail", timeout=SOON)
 
             async def expired() -> bool:
-                return (await parent.receipt(asked.message_id)).request != "open"
+                receipt = await parent.receipt(asked.message_id)
+                return bool(receipt.request != "open")
 
             await wait_until_async(expired, "the timer", timeout=SOON)
             await parent.message("scout", "again")
@@ -314,7 +315,7 @@ async def test_scripts_forgotten_at_any_moment(own):
                         if isinstance(answer, errors.BrokerError)
                     ]
                     turn = scout.next_turn(timeout=5)
-                    assert bodies(turn) == [str(number)]
+                    assert turn is not None and bodies(turn) == [str(number)]
                     turn.ack()
     finally:
         stop.set()

@@ -17,7 +17,7 @@ from tests.acceptance.processes import Program
 from tests.fleets import bodies, token_of
 from tests.requirements import proves
 from tests.waiting import wait_until
-from tocsin.broker import Broker, HerdSettings, keys
+from tocsin.broker import Broker, HerdSettings, Parent, keys
 from tocsin.scheduler import Scheduler
 
 SHORT = HerdSettings(
@@ -66,11 +66,11 @@ def test_the_busy_replica_killed(real_broker, url, fleet_name):
         assert other.says("handled") == "0"
 
 
-def _taken_by(parent, message: str) -> str:
-    return wait_until(lambda: parent.receipt(message).by, "it to be taken")
+def _taken_by(parent: Parent, message: str) -> str:
+    return wait_until(lambda: parent.receipt(message).by or "", "it to be taken")
 
 
-def _times_taken(parent, message: str) -> int:
+def _times_taken(parent: Parent, message: str) -> int:
     lines = [line for line in parent.journal(limit=1000) if line.event == "taken"]
     return sum(message in line.fields["messages"] for line in lines)
 
@@ -129,7 +129,7 @@ def test_five_hundred_starts_and_stops(real_broker, url, fleet_name, monkeypatch
     assert max(handled.values()) == 1
 
 
-def _left(url: str, parent) -> int:
+def _left(url: str, parent: Parent) -> int:
     """Names of instances that the server still keeps, wherever."""
     partition = parent.caller.fleet.partition("h")
     with redis.Redis.from_url(url, decode_responses=True) as client:
@@ -178,12 +178,13 @@ def test_a_replica_that_is_told_to_end_hands_back_what_it_holds(real_broker, url
     parent = real_broker.open_herd("h", settings=HerdSettings(lease=timedelta(minutes=1)))
     where = (url, fleet_name, "h", "scout", token_of(parent.register("scout")))
     sent = [parent.message("scout", str(number)).message_id for number in range(100)]
-    with Program("gatherer", *where) as holder, Program("one_by_one", *where) as other:
+    with Program("gatherer", *where) as holder:
         assert int(holder.says("holds")) == 100
-        other.says("joined")
-        assert holder.end() == 0
-        for number in range(100):
-            assert other.says("took") == str(number)
-            other.tell("go")
-        wait_until(lambda: parent.receipt(sent[-1]).state == "handled", "the last ack")
+        with Program("one_by_one", *where) as other:
+            other.says("joined")
+            assert holder.end() == 0
+            for number in range(100):
+                assert other.says("took") == str(number)
+                other.tell("go")
+            wait_until(lambda: parent.receipt(sent[-1]).state == "handled", "the last ack")
     assert {parent.receipt(message).attempts for message in sent} == {0}

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import resource
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
+from typing import Any
 
 import pytest
+import redis
 
-from tocsin.broker import Broker, HerdSettings, ManualClock
+from tests.requirements import proves
+from tocsin.broker import AsyncBroker, Broker, HerdSettings, ManualClock, keys
+from tocsin.broker.embedded import EmbeddedServer
 from tocsin.broker.scripts import Call
-from tocsin.scheduler import Scheduler
+from tocsin.scheduler import AsyncScheduler, Scheduler
+from tocsin.scheduler._async.timers import CATCH_UP, VISIT
 
 BEHIND = 350
 
@@ -58,3 +68,82 @@ def test_a_backlog_takes_few_rounds_and_nobody_waits_for_it(broker, clock, monke
     assert sorted(rounds[0]) == ["behind", "other"]
     assert len(rounds) == 2
     assert set(rounds[1]) == {"behind"} and len(rounds[1]) > 1
+
+
+HERDS, WAITS = 10, 5_000
+
+
+@proves("P1", "P16")
+async def test_six_hours_without_a_scheduler():
+    """Case 24: 50,000 waits have expired, three schedulers start together.
+
+    Each wait is reminded once, no script sends more than a batch, no round more than a few batches
+    to one parent, and the schedulers' memory stays flat.
+    """
+    clock = ManualClock()
+    async with AsyncExitStack() as stack:
+        server = stack.enter_context(EmbeddedServer(durable=False))
+        brokers = [
+            await stack.enter_async_context(
+                AsyncBroker.connect(server.url, fleet="f", clock=clock, partitions=4)
+            )
+            for _ in range(3)
+        ]
+        inboxes = [await _expire(server.url, brokers[0], f"h{n}", clock) for n in range(HERDS)]
+        clock.advance(timedelta(hours=6))
+        rounds: list[Counter[str]] = []
+        for broker in brokers:
+            _listen(broker, rounds)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+        fired = await asyncio.gather(*[AsyncScheduler(broker).tick() for broker in brokers])
+
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        assert sum(each["reminders"] for each in fired) == HERDS * WAITS
+        with redis.Redis.from_url(server.url, decode_responses=True) as client:
+            for inbox in inboxes:
+                tasks = [fields["r"] for _, fields in client.xrange(inbox) if "r" in fields]
+                assert len(tasks) == len(set(tasks)) == WAITS
+        assert max(max(visits.values()) for visits in rounds) <= CATCH_UP
+        assert len(rounds) >= WAITS / (VISIT * CATCH_UP), "it took several rounds"
+        assert grown < 30_000, "kB"
+
+
+async def _expire(url: str, broker: AsyncBroker, herd: str, clock: ManualClock) -> str:
+    """Opens a herd with so many waits: one that was asked for, the others as that one is kept.
+
+    Made one by one they would take longer than all that is looked at here. The parent's inbox.
+    """
+    parent = await broker.open_herd(herd)
+    asker = await broker.join(herd, "asker", str((await parent.register("asker")).token))
+    await parent.register("asked")
+    task = await parent.delegate("asker", "ask")
+    await asker.message("asked", "?", task=task.id, expects_reply=True)
+    partition = (await broker.fleet()).partition(herd)
+    waiting, episodes, inbox = (
+        keys.below(partition, "waiting", herd=herd),
+        keys.below(partition, "episodes", herd=herd),
+        keys.below(partition, "inbox", herd=herd, agent="parent"),
+    )
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+        since = client.zscore(waiting, task.id)
+        others = [f"task_{herd}{number:05}" for number in range(WAITS - 1)]
+        client.zadd(waiting, dict.fromkeys(others, since))
+        client.hset(episodes, mapping=dict.fromkeys(others, "1"))
+    return inbox
+
+
+def _listen(broker: AsyncBroker, rounds: list[Counter[str]]) -> None:
+    """Notes how often each round of a broker's scheduler visits which herd."""
+    run_many = broker.link.run_many
+
+    async def listen(calls: Sequence[Call[Any]]) -> Any:
+        answers = await run_many(calls)
+        if calls[0].script.name == "herd_visit":
+            herds = [str(call.args[call.script.args.index("herd")]) for call in calls]
+            rounds.append(Counter(herds))
+            for answer in answers:
+                assert isinstance(answer, dict) and answer.get("reminders", 0) <= VISIT
+        return answers
+
+    broker.link.run_many = listen  # type: ignore[method-assign]

@@ -67,7 +67,11 @@ class AsyncLink:
             again = await self._persist(operation, lambda: self._send(missed, whole=True))
             for n, answer in zip(unknown, again, strict=True):
                 answers[n] = answer
-        return [self._result(call, answer) for call, answer in zip(calls, answers, strict=True)]
+        results: list[T | BrokerError] = []
+        for call, answer in zip(calls, answers, strict=True):
+            result: T | BrokerError = self._result(call, answer)
+            results.append(result)
+        return results
 
     async def _send(self, calls: Sequence[Call[Any]], *, whole: bool = False) -> list[Any]:
         pipeline = self.client.pipeline(transaction=False)
@@ -99,9 +103,7 @@ class AsyncLink:
 
     async def command(self, operation: str, *command: str | int) -> Any:
         """The answer to a plain command, for what needs no script."""
-        return decode(
-            await self._persist(operation, lambda: self.client.execute_command(*command))
-        )
+        return decode(await self._persist(operation, lambda: self.client.execute_command(*command)))
 
     async def aclose(self) -> None:
         """Closes the connections."""

@@ -383,7 +383,10 @@ class Agent:
     def next_turn(
         self, timeout: timedelta | float | None = None, *, limit: int = TURN_LIMIT
     ) -> Turn | None:
-        """Waits for something that wakes, and returns it with all quiet mail gathered.
+        """Waits for something that wakes, and returns it with the quiet mail around it.
+
+        At most `limit` envelopes: what one instance takes no other gets until it is given back, so
+        replicas that share out work take one at a time (`limit=1`).
 
         None when `timeout` (a `timedelta` or seconds; None: without end) has passed.
         """
@@ -404,7 +407,9 @@ class Agent:
     def turns(self, *, limit: int = TURN_LIMIT) -> Iterator[Turn]:
         """Turn after turn, until the agent, its herd or this broker is closed.
 
-        While the server is away it waits, with back-off, and goes on when it is back.
+        While the server is away it waits, with back-off, and goes on when it is back. An instance
+        that is to end cleanly at SIGTERM must hear it as an exception or a cancellation: then what
+        it took and did not ack goes to another at once (`limit`: see `next_turn`).
         """
         while True:
             try:

@@ -69,7 +69,11 @@ class Link:
             again = self._persist(operation, lambda: self._send(missed, whole=True))
             for n, answer in zip(unknown, again, strict=True):
                 answers[n] = answer
-        return [self._result(call, answer) for call, answer in zip(calls, answers, strict=True)]
+        results: list[T | BrokerError] = []
+        for call, answer in zip(calls, answers, strict=True):
+            result: T | BrokerError = self._result(call, answer)
+            results.append(result)
+        return results
 
     def _send(self, calls: Sequence[Call[Any]], *, whole: bool = False) -> list[Any]:
         pipeline = self.client.pipeline(transaction=False)

@@ -14,8 +14,8 @@ from datetime import timedelta
 
 from tocsin.broker import alerts, keys
 from tocsin.broker._async.broker import AsyncBroker
+from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.errors import BrokerError
-from tocsin.broker.keeper import SLOW_POLL
 from tocsin.broker.settings import NotifySettings
 from tocsin.broker.signals import AsyncSignal
 from tocsin.scheduler.outlets import AsyncOutlet

@@ -14,10 +14,9 @@ import random
 from collections import Counter
 from datetime import timedelta
 
-from tocsin.broker.keeper import SLOW_POLL
-
 from tocsin.broker import alerts, keys
 from tocsin.broker._sync.broker import Broker
+from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.settings import NotifySettings
 from tocsin.broker.signals import Signal

@@ -1,0 +1,144 @@
+"""What a server can lose or lack: all its keys, a stream, room for more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+import redis
+
+from tests.fleets import bodies, reminders, token_of
+from tests.requirements import proves
+from tests.waiting import wait_until_async
+from tocsin.broker import AsyncBroker, HerdSettings, ManualClock, errors, keys
+from tocsin.broker.embedded import EmbeddedServer
+from tocsin.scheduler import AsyncScheduler
+
+
+@pytest.fixture
+def own() -> Iterator[EmbeddedServer]:
+    """A server of the test's own, to be emptied and filled."""
+    with EmbeddedServer(durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+def client(own) -> Iterator[redis.Redis]:
+    """An operator's client of it."""
+    with redis.Redis.from_url(own.url, decode_responses=True) as client:
+        yield client
+
+
+def scripts_run(client: redis.Redis) -> int:
+    """How many scripts the server was asked to run."""
+    ran = client.info("commandstats")
+    return sum(int(ran.get(f"cmdstat_{by}", {}).get("calls", 0)) for by in ("eval", "evalsha"))
+
+
+async def test_all_keys_deleted_while_agents_wait(own, client, caplog, monkeypatch):
+    """Case 5: FLUSHALL, five sends, and each waiting agent hears at once that its herd is gone.
+
+    No hot loop: a handful of log lines, hardly a command, a CPU that idles; the scheduler included.
+    """
+    monkeypatch.setattr("tocsin.broker._async.agent.SLOW_POLL", 3600.0)
+    caplog.set_level(logging.INFO, "tocsin")
+    async with AsyncBroker.connect(own.url, fleet="f") as broker:
+        renewal = HerdSettings(lease_renewal=timedelta(seconds=0.2))
+        parent = await broker.open_herd("h", settings=renewal)
+        token = token_of(await parent.register("scout"))
+
+        async def work(agent) -> None:
+            async for turn in agent.turns():
+                await turn.ack()
+
+        agents = [await broker.join("h", "scout", token) for _ in range(5)]
+        working = [asyncio.create_task(work(agent)) for agent in agents]
+        scheduler = AsyncScheduler(broker)
+        running = asyncio.create_task(scheduler.run())
+        assert await agents[0].next_turn(timeout=0.3) is None, "by now all of them wait"
+
+        client.flushall()
+        for number in range(5):
+            with pytest.raises(errors.UnknownHerd) as gone:
+                await parent.message("scout", str(number))
+            assert "there is no herd 'h'" in gone.value.detail
+        ended = await asyncio.wait_for(asyncio.gather(*working, return_exceptions=True), 10)
+        assert [type(end) for end in ended] == [errors.UnknownHerd] * 5
+
+        before, cpu = scripts_run(client), time.process_time()
+        await asyncio.sleep(2.0)
+        assert scripts_run(client) - before < 50
+        assert time.process_time() - cpu < 0.5
+        assert not running.done()
+        assert len(caplog.records) < 15, [record.message for record in caplog.records]
+        scheduler.stop()
+        await running
+
+
+async def test_a_stream_deleted_while_an_agent_waits(own, client, caplog):
+    """Case 5: five sends before it notices: its mail, in order, and nothing is logged."""
+    async with AsyncBroker.connect(own.url, fleet="f") as broker:
+        parent = await broker.open_herd("h")
+        scout = await broker.join("h", "scout", token_of(await parent.register("scout")))
+        await parent.message("scout", "first")
+        await (await scout.receive()).ack()
+        waiting = asyncio.create_task(scout.next_turn(timeout=30))
+        await asyncio.sleep(0.2)
+        partition = (await broker.fleet()).partition("h")
+        assert client.delete(keys.below(partition, "inbox", herd="h", agent="scout")) == 1
+        for number in range(5):
+            await parent.message("scout", str(number))
+        got, turn = list[str](), await waiting
+        while turn is not None:
+            got += bodies(turn)
+            await turn.ack()
+            turn = await scout.next_turn(timeout=5) if len(got) < 5 else None
+        assert got == list("01234")
+        assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@proves("P1")
+async def test_memory_is_full_while_waits_expire(own, client, caplog):
+    """Case 19: a clear error and back-off meanwhile; then exactly one reminder for each wait."""
+    clock, waits = ManualClock(), 20
+    async with AsyncBroker.connect(own.url, fleet="f", clock=clock) as broker:
+        parent = await broker.open_herd("h", settings=HerdSettings(max_open_tasks=100))
+        scout = await broker.join("h", "scout", token_of(await parent.register("scout")))
+        await parent.register("planner")
+        for _ in range(waits):
+            task = await parent.delegate("scout", "x")
+            await scout.message("planner", "?", task=task.id, expects_reply=True)
+        clock.advance(timedelta(minutes=5))
+        client.config_set("maxmemory", "1mb")
+
+        with pytest.raises(errors.Unavailable, match="memory of .* is full"):
+            await scout.message("planner", "refused whole")
+        with pytest.raises(errors.Unavailable, match="memory of .* is full"):
+            await AsyncScheduler(broker).tick()
+        scheduler = AsyncScheduler(broker)
+        before, until = scripts_run(client), time.monotonic() + 1.5
+        running = asyncio.create_task(scheduler.run())
+        await wait_until_async(lambda: time.monotonic() > until, "it to try again a few times")
+        assert scripts_run(client) - before < 17 * 10, (
+            "16 partitions and a herd, less than ten times"
+        )
+        told = [record.message for record in caplog.records]
+        assert len(told) == 1 and "memory of" in told[0] and "maxmemory" in told[0]
+        assert reminders(await parent.inbox()) == []
+
+        client.config_set("maxmemory", "0")
+
+        async def reminded() -> bool:
+            return len(reminders(await parent.inbox())) == waits
+
+        await wait_until_async(reminded, "the reminders")
+        scheduler.stop()
+        await running
+        assert await AsyncScheduler(broker).tick() == {}
+        mail = reminders(await parent.receive())
+        assert len({reminder.data["task"] for reminder in mail}) == len(mail) == waits
+        assert (await scout.message("planner", "room again")).message_id
