@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.stateful.model import Model
-from tests.stateful.records import UNREAD, Mail, Settled
+from tests.stateful.records import UNREAD, Mail, Outcome, Settled
 from tests.stateful.snapshot import Snapshot, must_equal
-from tocsin.broker import Envelope, Settlement, Task
+from tocsin.broker import Envelope, Reply, Settlement, Task, asks
 from tocsin.broker.clock import to_ms
 
 _CODES = {"completed": 0, "failed": 1, "blocked": 2, "timed_out": 124, "cancelled": 130}
@@ -47,6 +47,32 @@ def compare_mail(model: Model, real: Sequence[Envelope], expected: Sequence[Mail
         _compare_content(model, envelope, mail)
 
 
+def compare_outcome(
+    model: Model, ref: str, real: asks.Outcome, expected: Outcome, *, probes: bool
+) -> None:
+    """A call on the line is told what came of its ask, and while it is open how long that is."""
+    request = model.mail[ref].request
+    assert request is not None
+    assert request.ask is not None
+    if isinstance(real, asks.Pending):
+        must_equal(ref, "pending", expected.how)
+        ceiling = request.ask.ceiling_at
+        ends = model.silent_at(model.mail[ref], probes=probes) or ceiling
+        left = [max(0, at - model.now) / 1000 for at in (ends, ceiling)]
+        must_equal(
+            "its spans",
+            [real.next, real.window, real.ceiling],
+            [left[0], request.ask.window / 1000, left[1]],
+        )
+    elif isinstance(real, Reply):
+        must_equal(ref, (real.request_id, real.message_id), (ref, expected.reply))
+        must_equal("answer", (real.body, expected.how), (request.answer, "answered"))
+    else:
+        error = real.error
+        found = error.code, "", getattr(error, "reason", ""), getattr(error, "limit", "")
+        must_equal(ref, found, expected)
+
+
 def _compare_content(model: Model, envelope: Envelope, mail: Mail) -> None:
     assert envelope.body, f"{mail.id} says nothing"
     data = envelope.data
@@ -60,6 +86,9 @@ def _compare_content(model: Model, envelope: Envelope, mail: Mail) -> None:
         recipient = model.mail[data["request"]].recipient
         waited_for = data["recipient"]["agent"], data["recipient"]["present"]
         must_equal("recipient", waited_for, (recipient, model.agents[recipient].live))
+    elif mail.kind == "notice" and mail.content:
+        names = ("how", "reason", "limit")
+        must_equal("news", tuple(data.get(name, "") for name in names), mail.content)
     elif mail.body is not None:
         assert envelope.body.startswith(mail.body), envelope
 
@@ -116,6 +145,7 @@ def compare_tasks(model: Model, found: Sequence[Task]) -> None:
 def compare_inboxes(model: Model, snapshot: Snapshot) -> None:
     """The same mail in every inbox, and the same fate of everything else."""
     for name in model.agents:
+        model.in_the_order_of(name, [mail["id"] for mail in snapshot.box(name)])
         must_equal(
             f"inbox of {name}",
             [

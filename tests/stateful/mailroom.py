@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tests.stateful.records import (
     MINUTE,
@@ -40,6 +41,10 @@ class Mailroom:
         """When the oldest question that is still open was asked."""
         raise NotImplementedError
 
+    def works(self, name: str) -> bool:
+        """Whether an agent has a task in hand."""
+        raise NotImplementedError
+
     def bereave(self, mail: Mail) -> None:
         """What hangs on an envelope moves on when that goes to the dead letters."""
         raise NotImplementedError
@@ -58,6 +63,10 @@ class Mailroom:
             "unknown_agent": agent is None,
             "agent_closed": agent is not None and not agent.open,
         }
+
+    def act(self, agent: Agent) -> None:
+        """It shows that it works, which is more than that its process runs."""
+        agent.acts.append(self.now)
 
     def take(self, seat: Seat, *, turn: bool) -> list[Mail]:
         """All unread mail; of a turn only if something in it wakes."""
@@ -152,11 +161,20 @@ class Mailroom:
         self.deliver(mail)
 
     def notice(
-        self, ref: str, to: str, *, wakes: bool, steer: bool = False, task: str | None
+        self,
+        ref: str,
+        to: str,
+        *,
+        wakes: bool,
+        steer: bool = False,
+        task: str | None,
+        content: tuple[Any, ...] = (),
     ) -> None:
         """One of each id, to an agent that can read it."""
         if ref not in self.mail and self.agents[to].open:
-            self.send(Mail(ref, "notice", "@tocsin", to, wakes, steer=steer, task=task))
+            mail = Mail(ref, "notice", "@tocsin", to, wakes, steer=steer, task=task)
+            mail.content = content
+            self.send(mail)
 
     def deliver(self, mail: Mail) -> None:
         mail.state, mail.by, mail.delayed_until = "accepted", None, None
@@ -195,7 +213,7 @@ class Mailroom:
         if mail.kind == "task":
             task = self.tasks.get(mail.task or "")
             return task is None or not task.open
-        return mail.request is not None and mail.request.state != "open"
+        return mail.request is not None and not mail.request.answerable
 
     def failed(self, mail: Mail, error: str, delay: int = 0) -> None:
         if self._pointless(mail):

@@ -3,8 +3,8 @@
 No keys, no scripts, no indexes: records in dictionaries, and time that a test moves. Whatever is
 due is found by looking at the records, never kept beside them. An operation that the broker must
 refuse raises `Refused` with the codes that apply; where several do, it is the broker's choice which
-one it names. Read this file for the operations, `work` for what follows from them, `mailroom` for
-what becomes of envelopes.
+one it names. Read this file for the operations and `rendezvous` for those of asks, `work` and
+`asking` for what follows from them, `mailroom` for what becomes of envelopes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tests.stateful.records import (
     bare,
     refuse,
 )
-from tests.stateful.work import Work
+from tests.stateful.rendezvous import Rendezvous
 
 
-class Model(Work):
+class Model(Rendezvous):
     """One herd, with the same operations as the broker has."""
 
     # ---------------------------------------------------------------- agents
@@ -36,6 +36,7 @@ class Model(Work):
         self.prove(seat)
         known = self.agents.get(name)
         refuse(agent_exists=known is not None and known.open)
+        self.act(self.agents["parent"])
         assert generation is not None
         assert generation > self.last_generation.get(name, 0), f"{name} is an old generation"
         self.last_generation[name] = generation
@@ -67,6 +68,7 @@ class Model(Work):
                     self.hand_back(mail)
         if seat.instance in agent.instances:
             agent.instances.remove(seat.instance)
+            self.asker_gone(agent.name)
             self.absent(agent)
 
     def close(self, seat: Seat, name: str, reason: str) -> None:
@@ -76,6 +78,7 @@ class Model(Work):
         agent = self.agents[name]
         if not agent.open:
             return
+        self.act(self.agents["parent"])
         agent.open = False
         for task in self.tasks_of(name):
             self.settle(task, "cancelled", error=reason)
@@ -84,7 +87,7 @@ class Model(Work):
         for mail in self.open_requests(lambda mail: mail.sender == name):
             self.close_request(mail, "asker_closed")
         for mail in [mail for mail in self.mail.values() if mail.recipient == name]:
-            if mail.state in ("delayed", *UNREAD, "taken"):
+            if mail.state in ("held", "delayed", *UNREAD, "taken"):
                 self.bury(mail, silent=True)
         agent.instances.clear()
         agent.held_up_since = None
@@ -129,13 +132,14 @@ class Model(Work):
             invalid_input=child == "parent",
             unknown_task=continues is not None and earlier is None,
             wrong_state=earlier is not None and earlier.open,
-            agent_busy=not queue and self.holds_slot(child),
+            agent_busy=not queue and self.works(child),
             **self.reachable(child),
         )
+        self.act(self.agents["parent"])
         ends = self.now + (deadline or self.settings.task_deadline)
         task = Task(ref, child, self.agents[child].generation, content, text, self.now, ends)
         task.watch = "each" if watch else None
-        free = not self.holds_slot(child)
+        free = not self.works(child)
         self.tasks[ref] = task
         envelope = Mail(f"msg_task_{bare(ref)}", "task", "parent", child, True, task=ref, body=text)
         if free:
@@ -154,17 +158,23 @@ class Model(Work):
         agent = self.prove(seat)
         task = self.need_task(ref)
         refuse(forbidden=(task.agent, task.generation) != (agent.name, agent.generation))
+        content = (outcome, summary, error, override)
         if task.settled is None:
             waits = task.state == "waiting" and outcome == "completed"
             refuse(pending_requests=waits and override is None)
+            task.done = content
             self.settle(task, outcome, summary=summary, error=error)
+            self.act(agent)
+        elif task.done != content:
+            self.act(agent)
         assert task.settled is not None
         return task.settled
 
     def cancel(self, seat: Seat, ref: str, reason: str) -> Settled:
         """An open task is cancelled and its child told; a settled one stays as it is."""
-        self.prove(seat)
+        agent = self.prove(seat)
         task = self.need_task(ref)
+        self.act(agent)
         if task.settled is None:
             self.settle(task, "cancelled", error=reason, tell=True)
         assert task.settled is not None
@@ -213,6 +223,7 @@ class Model(Work):
             invalid_input=expects and to == agent.name,
             **self.reachable(to),
         )
+        self.act(agent)
         mail = Mail(ref, "message", agent.name, to, True, steer=steer, task=task, body=body)
         mail.content, mail.sender_generation = content, agent.generation
         if expects:
@@ -245,6 +256,8 @@ class Model(Work):
             wrong_state=asked.kind not in ("request", "message", "reply"),
         )
         if request is not None and request.reply is not None:
+            if request.answer != body:
+                self.act(agent)
             return "duplicate", request.reply
         asker = self.agents.get(asked.sender)
         refuse(
@@ -252,6 +265,7 @@ class Model(Work):
             agent_closed=asker is not None
             and (not asker.open or asker.generation != asked.sender_generation),
         )
+        self.act(agent)
         late = request is not None and request.state != "open"
         wakes = True
         if request is not None:
@@ -261,18 +275,23 @@ class Model(Work):
                 wakes = request.state != "cancelled" and (
                     asked.task is None or (task is not None and task.open)
                 )
+                self.withdraw(asked)
             else:
                 self.close_request(asked, "answered")
         mail = Mail(ref, "reply", agent.name, asked.sender, wakes, task=asked.task, body=body)
         mail.content, mail.sender_generation = (to, body), agent.generation
         mail.reply_to, mail.late = to, late
-        self.send(mail)
+        if request is not None:
+            self.answered(asked, mail)
+        else:
+            self.send(mail)
         return ("late" if late else "sent"), ref
 
     def remind(self, seat: Seat, made: str, ref: str) -> None:
         """A waking message to whoever the request waits on."""
         self.prove(seat)
         mail = self.need_open(ref)
+        self.act(self.agents["parent"])
         nudge = Mail(made, "message", "parent", mail.recipient, True, task=mail.task)
         nudge.reply_to, nudge.sender_generation = ref, 1
         self.send(nudge)
@@ -283,10 +302,14 @@ class Model(Work):
         mail = self.need_open(ref)
         if mail.recipient == to:
             return
-        refuse(invalid_input=mail.sender == to, **self.reachable(to))
+        circle = self.attended(mail) and self.circle(mail.sender, to)
+        refuse(invalid_input=mail.sender == to, loop_limit=circle, **self.reachable(to))
+        self.act(self.agents["parent"])
         self.unlist(mail)
         assert mail.request is not None
         mail.request.was.append(mail.recipient)
+        if mail.request.ask is not None:
+            mail.request.ask.rerouted_at = self.now
         mail.recipient, mail.attempts, mail.by = to, 0, None
         self.send(mail)
 
@@ -302,4 +325,9 @@ class Model(Work):
             wrong_state=mail.request is None or (mail.request.state != "open" and not again),
         )
         if not again:
+            self.act(agent)
             self.close_request(mail, "cancelled", tell=not mine)
+
+    def progress(self, seat: Seat) -> None:
+        """Says how far it is, which moves nothing and is a sign of work."""
+        self.act(self.prove(seat))

@@ -38,6 +38,9 @@ class Settings:
     reply_timeout: int = 20 * MINUTE
     task_deadline: int = DAY
     away_after: int = 10 * MINUTE
+    ask_window: int = 10 * MINUTE
+    ask_ceiling: int = 4 * HOUR
+    grace: int = MINUTE // 2
     max_attempts: int = 2
     task_retention: int = 7 * DAY
     receipt_retention: int = HOUR
@@ -56,6 +59,18 @@ class Hold(NamedTuple):
 
     id: str
     delivery: int | None = None
+
+
+class Outcome(NamedTuple):
+    """What came of an ask: `pending`, `answered` by a reply, or the code of the error it ended in.
+
+    `reason` and `limit` are those of a `no_reply`.
+    """
+
+    how: str
+    reply: str = ""
+    reason: str = ""
+    limit: str = ""
 
 
 class Settled(NamedTuple):
@@ -80,6 +95,10 @@ class Agent:
     held_up_since: int | None = None
     away_told: bool = False
     absences: int = 0
+    acts: list[int] = field(default_factory=list)
+    """When it showed that it works."""
+    totals: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Instance -> what it last counted of its work, by source."""
     forget_at: int | None = None
 
     @property
@@ -104,6 +123,8 @@ class Task:
     reminded: bool = False
     watch: str | set[str] | None = None
     slot_since: int | None = None
+    done: tuple[Any, ...] | None = None
+    """What its owner said of how it ended."""
     settled: Settled | None = None
     forget_at: int | None = None
 
@@ -111,6 +132,30 @@ class Task:
     def open(self) -> bool:
         """Whether it has not settled."""
         return self.state in OPEN
+
+
+@dataclass
+class Ask:
+    """What an ask has beside the request that it is: its limits, and the calls on the line."""
+
+    window: int
+    ceiling_at: int
+    probing: bool
+    round: int = 1
+    calls: dict[str, str] = field(default_factory=dict)
+    """Waiting call -> its instance."""
+    totals: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Instance -> what its probes last counted, by source."""
+    grew: list[int] = field(default_factory=list)
+    """When a probe saw growth."""
+    rerouted_at: int = 0
+    """Since when its target has it: from then on that has a whole window."""
+    silence: str = ""
+    limit: str = ""
+    untold: bool = False
+    """Whether the news of its end is held for whoever waits."""
+    confirmed: set[str] = field(default_factory=set)
+    """Calls that said they have the answer."""
 
 
 @dataclass
@@ -123,11 +168,18 @@ class Request:
     was: list[str] = field(default_factory=list)
     reply: str | None = None
     answer: str | None = None
+    ask: Ask | None = None
+
+    @property
+    def answerable(self) -> bool:
+        """Whether an answer is still of use: also after an ask that got none in time."""
+        ran_out = self.state in ("no_reply", "ceiling_active")
+        return self.state == "open" or (ran_out and self.reply is None)
 
 
 @dataclass
 class Mail:
-    """An envelope and how far it got: queued, delayed, accepted, shown, taken; then its end."""
+    """An envelope and how far it got: queued, held, delayed, accepted, shown, taken; its end."""
 
     id: str
     kind: str

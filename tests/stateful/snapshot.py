@@ -108,6 +108,7 @@ class Snapshot:
         self._check_requests()
         self._check_mail()
         self._check_slots()
+        self._check_asks()
         self._check_timers()
 
     def _check_waits(self) -> None:
@@ -171,6 +172,19 @@ class Snapshot:
             assert not slots.keys() & queue.keys()
             must_equal(f"slots and queue of {name}", slots.keys() | queue.keys(), mine)
             assert len(slots) == min(1, len(mine)), f"{name} has a free slot and a queue"
+
+    def _check_asks(self) -> None:
+        """What is kept for those on the line is listed where a lost process is looked for."""
+        assert self.all("attending").keys() <= self.messages.keys()
+        kept: dict[tuple[str, str], set[str]] = {}
+        for ref, record in self.messages.items():
+            reply = self.messages.get(record.get("reply", ""), {})
+            if record.get("ask") and (record.get("untold") or reply.get("state") == "held"):
+                kept.setdefault((record["sender"], record["sender_generation"]), set()).add(ref)
+        for name, record in self.all("agent").items():
+            listed = {ref for ref, _ in self.one("answers", name)}
+            mine = kept.get((name, record["generation"]), set())
+            assert record["state"] != "open" or mine <= listed, f"{mine} of {name}, {listed=}"
 
     def _check_timers(self) -> None:
         due = dict(self.one("due"))

@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 )
 
 from tests.requirements import proves
+from tests.stateful.lines import SOURCES, Line, Lines, Question
 from tests.stateful.records import DAY, MINUTE, Mail
 from tests.stateful.twins import Player, Stage, Taken, Twins
 from tocsin.broker import HerdSettings, requests, tasks
@@ -35,7 +36,7 @@ THRESHOLDS = (5.0, 5.0, 5.0, 1.0, 1.0, 15.0, 2.5, 2.5, 0.0, -3.0, 0.5)
 SPANS = (1, MINUTE, 5 * MINUTE - 1, 5 * MINUTE, 10 * MINUTE, 20 * MINUTE, 60 * MINUTE)
 
 SUITE = settings(
-    max_examples=60,
+    max_examples=55,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
@@ -65,6 +66,14 @@ def mail_was_taken(machine: BrokerMachine) -> object:
     return machine.twins.taken
 
 
+def asks_were_made(machine: BrokerMachine) -> object:
+    return machine.lines.asked
+
+
+def somebody_waits(machine: BrokerMachine) -> object:
+    return machine.lines.waiting
+
+
 def calls_were_made(machine: BrokerMachine) -> object:
     return machine.twins.calls
 
@@ -74,6 +83,10 @@ WEIGHTS: dict[str, tuple[int, Need | None]] = {
     "a_task_ends_or_is_watched": (2, tasks_exist),
     "somebody_writes": (2, None),
     "somebody_asks": (8, None),
+    "somebody_stays_on_the_line": (3, None),
+    "a_line_moves": (5, somebody_waits),
+    "one_more_joins_a_line": (2, asks_were_made),
+    "work_shows": (1, None),
     "somebody_answers": (4, mail_exists),
     "a_wait_is_helped_along": (3, mail_exists),
     "mail_is_read": (5, None),
@@ -90,6 +103,18 @@ WEIGHTS: dict[str, tuple[int, Need | None]] = {
 }
 """What happens how often, and what it needs."""
 
+CHATTY = WEIGHTS | {
+    "a_task_is_delegated": (2, None),
+    "somebody_asks": (2, None),
+    "somebody_stays_on_the_line": (9, None),
+    "a_line_moves": (14, somebody_waits),
+    "one_more_joins_a_line": (5, asks_were_made),
+    "somebody_answers": (8, mail_exists),
+    "processes_come_and_go": (5, None),
+    "something_comes_due": (7, None),
+}
+"""The same in a herd that is all asks, of two replicas of each agent at first."""
+
 
 class BrokerMachine(RuleBasedStateMachine):
     """Things happen, by weights and chance, to the broker and the model alike.
@@ -105,7 +130,11 @@ class BrokerMachine(RuleBasedStateMachine):
     def begin(self, luck: Random) -> None:
         self.luck = Random(luck.getrandbits(64))
         self.twins = Twins(self.stage, max_attempts=self.luck.choice((1, 2, 2)))
-        self.model = self.twins.model
+        self.model, self.lines = self.twins.model, Lines(self.twins)
+        self.weights = self.luck.choice((WEIGHTS, CHATTY))
+        if self.weights is CHATTY:
+            for name in ("parent", "a", "b"):
+                self.twins.join(name, 1)
 
     # ---------------------------------------------------------------- choosing
 
@@ -160,7 +189,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def something_happens(self) -> None:
-        able = {name: w for name, (w, need) in WEIGHTS.items() if need is None or need(self)}
+        able = {name: w for name, (w, need) in self.weights.items() if need is None or need(self)}
         name = self.luck.choices(list(able), list(able.values()))[0]
         getattr(self, name)()
 
@@ -213,8 +242,66 @@ class BrokerMachine(RuleBasedStateMachine):
             steer=self.luck.random() < 0.25,
         )
 
+    def somebody_stays_on_the_line(self) -> None:
+        """An ask; few are on a task, because most of what happens would end them soon."""
+        task = self.task() if self.model.tasks and self.luck.random() < 0.4 else None
+        sender = self.player() if task is None else self.owner(task)
+        others = [name for name in ("parent", *CHILDREN) if name != sender.seat.agent]
+        to = self.target(*(others if self.luck.random() < 0.95 else CHILDREN))
+        self.asks(sender, self.lines.question(sender, to, task))
+
+    def asks(self, player: Player, asked: Question) -> None:
+        window = self.luck.choice((None, None, MINUTE, MINUTE, 5 * MINUTE, 30 * MINUTE))
+        ceiling = self.luck.choice((None, None, None, MINUTE, 2 * MINUTE, 7 * MINUTE))
+        self.lines.ask(player, asked, window, ceiling, self.sources())
+
+    def sources(self) -> tuple[str, ...] | None:
+        return self.luck.choice((None, None, None, SOURCES, SOURCES[:1]))
+
+    def line(self) -> Line:
+        """A waiting call, mostly one for which there is news."""
+        news = [line for line in self.lines.waiting if self.lines.has_news(line)]
+        return self.luck.choice(news if news and self.luck.random() < 0.7 else self.lines.waiting)
+
+    def a_line_moves(self) -> None:
+        """A waiting call looks, or does what is next; or it is cut off, at whatever point."""
+        line, chance = self.line(), self.luck.random()
+        if line.got == "confirmed":
+            if chance < 0.3:
+                self.lines.hang_up(line, told=False)
+            else:
+                self.lines.forget(line)
+        elif line.got == "answered" and chance < 0.7:
+            self.lines.confirm(line)
+        elif line.got not in ("pending", "answered") and chance < 0.7:
+            self.lines.hang_up(line, told=True)
+        elif chance < 0.85:
+            self.lines.look_at(line)
+        else:
+            self.lines.hang_up(line, told=False)
+
+    def one_more_joins_a_line(self) -> None:
+        """Another call for the same ask, from whatever process of its asker."""
+        asked = self.luck.choice(self.lines.asked[-4:])
+        whose = asked.asker.seat
+        player = self.player(*([whose.agent] if self.luck.random() < 0.95 else []))
+        if player.seat[:2] == whose[:2] and self.luck.random() < 0.6:
+            self.asks(player, asked)
+        else:
+            self.lines.ask_wait(player, asked.id, self.sources())
+
+    def work_shows(self) -> None:
+        """What probes look at grows, or starts anew; now and then an agent's own is published."""
+        source, work = self.luck.choice(SOURCES), self.lines.work
+        work[source] = 0 if self.luck.random() < 0.2 else work[source] + 1
+        if self.luck.random() < 0.5:
+            self.lines.publish(self.player())
+
     def somebody_answers(self) -> None:
         mail = self.request()
+        late = [mail for mail, _ in self.model.asks() if mail.request and mail.request.answerable]
+        if late and self.luck.random() < 0.5:
+            mail = self.luck.choice(late)
         by = [mail.recipient] * 4 + ["parent", self.luck.choice(CHILDREN[:2])]
         by += mail.request.was * 2 if mail.request is not None else []
         self.twins.reply(
@@ -323,16 +410,22 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def time_passes(self) -> None:
         if self.luck.random() < 0.1:
-            self.twins.advance(self.luck.choice((1, 2, 8)) * DAY)
+            self.later(self.luck.choice((1, 2, 8)) * DAY)
         else:
-            self.twins.advance(self.luck.choice(SPANS))
+            self.later(self.luck.choice(SPANS))
+
+    def later(self, milliseconds: int) -> None:
+        """Nobody stays on the line for days; under a manual clock a call would count for ever."""
+        if milliseconds >= DAY:
+            self.lines.hang_up_all()
+        self.twins.advance(milliseconds)
 
     def something_comes_due(self) -> None:
         """To the very millisecond at which the next timer fires, or one beside it."""
         due = self.model.next_due()
         if due is not None:
             off = self.luck.choice((-1, 0, 0, 1))
-            self.twins.advance(max(0, due + off - self.model.now))
+            self.later(max(0, due + off - self.model.now))
         self.twins.tick(self.luck.randrange(2))
 
     def a_scheduler_works(self) -> None:
@@ -355,7 +448,7 @@ def stage(server: EmbeddedServer) -> Iterator[Stage]:
         yield stage
 
 
-@proves("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P10", "P12", "P13", "P15")
+@proves("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P10", "P12", "P13", "P15")
 def test_the_broker_does_what_the_model_says(stage: Stage):
     """Whatever happens in whatever order, broker and model agree, and at last nothing is left."""
 

@@ -226,11 +226,11 @@ class Twins:
         )
 
     def progress(self, player: Player) -> None:
-        """Says how far it is, which moves nothing."""
+        """Says how far it is."""
         self.both(
             f"{player} makes progress",
             lambda: player.real.progress("at it", fraction=0.5),
-            lambda: self.model.prove(player.seat),
+            lambda: self.model.progress(player.seat),
         )
 
     # ---------------------------------------------------------------- tasks

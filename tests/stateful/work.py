@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from tests.stateful.mailroom import Mailroom
-from tests.stateful.records import MINUTE, Agent, Mail, Settled, Task, bare, refuse
+from tests.stateful.asking import Asking
+from tests.stateful.records import MINUTE, Agent, Mail, Request, Settled, Task, bare, refuse
 
 
 class Timer(NamedTuple):
@@ -19,7 +19,7 @@ class Timer(NamedTuple):
     fire: Callable[[], None]
 
 
-class Work(Mailroom):
+class Work(Asking):
     """Tasks and requests, and the time they take."""
 
     def bereave(self, mail: Mail) -> None:
@@ -39,15 +39,6 @@ class Work(Mailroom):
         refuse(wrong_state=mail.request is None or mail.request.state != "open")
         return mail
 
-    def open_requests(self, wanted: Callable[[Mail], bool]) -> list[Mail]:
-        """The open requests among all mail, oldest first."""
-        found = [
-            (mail.request.opened_at, mail.id, mail)
-            for mail in self.mail.values()
-            if mail.request is not None and mail.request.state == "open" and wanted(mail)
-        ]
-        return [mail for _, _, mail in sorted(found)]
-
     def questions(self, task: Task) -> list[str]:
         """The open requests that a task waits on, oldest first."""
         return [mail.id for mail in self.open_requests(lambda mail: mail.task == task.id)]
@@ -58,7 +49,7 @@ class Work(Mailroom):
         request = self.mail[questions[0]].request if questions else None
         return request.opened_at if request is not None and task.state == "waiting" else None
 
-    def holds_slot(self, name: str) -> bool:
+    def works(self, name: str) -> bool:
         return any(task.slot_since is not None for task in self.tasks_of(name))
 
     def tasks_of(self, name: str) -> list[Task]:
@@ -105,7 +96,7 @@ class Work(Mailroom):
             ended = f"msg_ended_{bare(task.id)}"
             self.notice(ended, task.agent, wakes=False, steer=True, task=task.id)
         queue = self.tasks_of(task.agent)
-        if queue and not self.holds_slot(task.agent) and self.agents[task.agent].open:
+        if queue and not self.works(task.agent) and self.agents[task.agent].open:
             queue[0].slot_since = self.now
             self.deliver(self.mail[f"msg_task_{bare(queue[0].id)}"])
             self.absent(self.agents[task.agent])
@@ -116,14 +107,13 @@ class Work(Mailroom):
         assert request is not None
         request.state = how
         mail.forget_at = self.now + self.settings.task_retention
-        self.withdraw(mail)
+        if not request.answerable:
+            self.withdraw(mail)
         task = self.tasks.get(mail.task or "")
         if task is not None and task.state == "waiting" and not self.questions(task):
             task.state = "running"
         if tell:
-            works = task.open if task is not None else self.holds_slot(mail.sender)
-            notice = f"msg_closed_{bare(mail.id)}"
-            self.notice(notice, mail.sender, wakes=works, task=mail.task)
+            self.tell(mail)
 
     # ---------------------------------------------------------------- time
 
@@ -136,8 +126,8 @@ class Work(Mailroom):
             elif task.forget_at is not None:
                 yield Timer(task.forget_at, 9, f"t:{task.id}", partial(self._forget, task))
         for mail in self.mail.values():
-            if mail.request and mail.request.state == "open" and mail.request.deadline:
-                yield Timer(mail.request.deadline, 2, mail.id, partial(self._expire, mail))
+            if mail.request is not None and mail.request.state == "open":
+                yield from self._limits(mail, mail.request)
             if mail.delayed_until is not None:
                 yield Timer(mail.delayed_until, 6, mail.id, partial(self.deliver, mail))
             if mail.forget_at is not None:
@@ -185,6 +175,27 @@ class Work(Mailroom):
                 reminder.episode = task.episode
                 self.send(reminder)
 
+    def _limits(self, mail: Mail, request: Request) -> Iterator[Timer]:
+        """The deadline of a request; the ceiling of an ask, and its window if that ends before."""
+        if request.deadline is not None:
+            yield Timer(request.deadline, 2, mail.id, partial(self._expire, mail))
+        if request.ask is None:
+            return
+        yield Timer(request.ask.ceiling_at, 3, mail.id, partial(self.run_out, mail, "ceiling"))
+        silent = self.silent_at(mail, probes=False)
+        if silent is not None:
+            yield Timer(silent, 4, mail.id, partial(self.run_out, mail, "window"))
+
+    def run_out(self, mail: Mail, limit: str) -> None:
+        """A limit of an ask is reached; its task, if it has one, runs again."""
+        assert mail.request is not None
+        ask = mail.request.ask
+        assert ask is not None
+        last = self.last_sign(mail)
+        works = last > mail.request.opened_at and last + ask.window >= ask.ceiling_at
+        ask.limit, ask.silence = limit, "" if works else self.why_silent(mail)
+        self.close_request(mail, "ceiling_active" if works else "no_reply", tell=True)
+
     def _time_out(self, task: Task) -> None:
         self.settle(task, "timed_out", error=None, tell=True)
 
@@ -198,14 +209,14 @@ class Work(Mailroom):
 
     def absent(self, agent: Agent) -> None:
         """Nobody serves an agent that has work: from now on its parent waits to hear of it."""
-        held_up = not agent.live and self.holds_slot(agent.name)
+        held_up = not agent.live and self.works(agent.name)
         if held_up and agent.held_up_since is None and not agent.away_told:
             agent.held_up_since = self.now
 
     def _away(self, agent: Agent) -> None:
         """One quiet notice per absence, if it still holds up a task."""
         agent.held_up_since = None
-        if self.holds_slot(agent.name):
+        if self.works(agent.name):
             agent.away_told = True
             agent.absences += 1
             task = self.tasks_of(agent.name)[0]
