@@ -16,7 +16,7 @@ from tests.fleets import about, bodies, token_of
 from tests.proxy import Proxy
 from tests.requirements import proves
 from tests.waiting import wait_until
-from tocsin.broker import AsyncBroker, Broker, HerdSettings, asks, errors, scripts, signals
+from tocsin.broker import AsyncBroker, Broker, HerdSettings, asks, errors, keys, scripts, signals
 from tocsin.broker.testing import lapse
 from tocsin.scheduler import Scheduler
 
@@ -417,6 +417,35 @@ async def test_two_calls_that_confirm_one_answer(herd, leaving):
         for _ in range(2):
             await herd.broker.run(left)
     assert bodies(await herd.scout.receive()) == (["!"] if len(leaving) == 2 else [])
+
+
+@proves("P12")
+async def test_an_asker_frozen_for_longer_than_receipts_are_kept(herd):
+    """What another replica handled as its mail is not its answer any more."""
+    other = await herd.another("scout")
+    await herd.broker.run(opening(herd.scout))
+    lapse(herd.scout)
+    await herd.planner.reply(REQUEST, "!")
+    assert await mail(other) == ["!"]
+    await herd.later(minutes=61)
+    await herd.broker.run(asks.look(herd.scout.caller, REQUEST, "call_1", ""))
+    assert await herd.broker.run(asks.confirm(herd.scout.caller, REQUEST, "call_1")) == ""
+
+
+async def test_confirming_an_answer_that_was_dead_lettered(open_herd):
+    """Takes it out of the dead letters: its asker has it after all."""
+    herd = await open_herd("h", "scout", "planner", max_attempts=1)
+    other = await herd.another("scout")
+    await herd.broker.run(opening(herd.scout))
+    lapse(herd.scout)
+    sent = await herd.planner.reply(REQUEST, "!")
+    await (await other.next_turn(timeout=5)).nack(error="broke")
+    assert (await herd.scout.receipt(sent.message_id)).state == "dead"
+    assert await herd.broker.run(asks.confirm(herd.scout.caller, REQUEST, "call_1")) is None
+    partition = herd.parent.caller.fleet.partition(herd.name)
+    dead = keys.below(partition, "dead", herd=herd.name)
+    assert await herd.broker.link.command("test", "ZCARD", dead) == 0
+    assert (await herd.scout.receipt(sent.message_id)).state == "handled"
 
 
 async def test_a_refused_ask_makes_nobody_present(herd):

@@ -310,11 +310,11 @@ class AsyncAgent:
                     elsewhere = await self._insist(confirm, min(ends, ceiling), signal)
                     said = True
                     if elsewhere is not None and waited:
+                        holder = f"instance {elsewhere}" if elsewhere else "another instance"
                         raise WrongState(
                             "ask",
-                            f"the answer to {request} came as mail, which instance {elsewhere} "
-                            "has, because nobody seemed to wait for it any more; leave it to that "
-                            "one",
+                            f"the answer to {request} came as mail, which {holder} has, because "
+                            "nobody seemed to wait for it any more; leave it to that one",
                         )
                     return outcome
                 told = isinstance(outcome, Ended)

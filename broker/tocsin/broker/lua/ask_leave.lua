@@ -17,15 +17,16 @@ if args.told == '1' then
   redis.call('HDEL', key.message(args.request), 'untold')
   mail.withdraw(requests.notice(args.request, m), 'its asker knows')
 end
-local has, others = m.reply and redis.call('HGET', key.message(m.reply), 'confirmed') or '', {}
+local has, others = m.confirmed or '', {}
 for one in string.gmatch(has, '%S+') do
   if one ~= call then others[#others + 1] = one end
 end
 if #others > 0 then
-  redis.call('HSET', key.message(m.reply), 'confirmed', table.concat(others, ' '))
-elseif has ~= '' then
+  redis.call('HSET', key.message(args.request), 'confirmed', table.concat(others, ' '))
+elseif has ~= '' and redis.call('EXISTS', key.message(m.reply)) == 1 then
+  redis.call('HDEL', key.message(args.request), 'confirmed')
   redis.call('HSET', key.message(m.reply), 'state', 'held', 'by', '', 'body', m.answer, 'data', m.answer_data)
-  redis.call('HDEL', key.message(m.reply), 'confirmed', 'handled_at')
+  redis.call('HDEL', key.message(m.reply), 'handled_at')
   timer.clear('9:forget:m:' .. m.reply)
 end
 attendance.look(args.request)
