@@ -16,6 +16,7 @@ from tocsin.broker import (
     ManualClock,
     Seat,
     Task,
+    keys,
 )
 from tocsin.scheduler import AsyncScheduler
 
@@ -102,6 +103,17 @@ class HerdMaker:
         for child in children:
             await herd.child(child)
         return herd
+
+
+def key_of(herd: Herd, kind: str, **names: str) -> str:
+    """The key of one record of the herd."""
+    fleet = herd.parent.caller.fleet
+    return keys.below(fleet.partition(herd.name), kind, herd=herd.name, **names)
+
+
+async def command(herd: Herd, *words: Any) -> Any:
+    """Does to the store what nobody should."""
+    return await herd.broker.link.command("test", *words)
 
 
 def token_of(seat: Seat) -> str:

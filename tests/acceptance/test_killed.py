@@ -58,6 +58,32 @@ def test_an_agent_killed_inside_its_handler_gets_its_mail_again(real_broker, url
     assert (receipt.state, receipt.attempts) == ("handled", 1)
 
 
+@proves("P11", "P16")
+def test_mail_that_kills_whoever_handles_it(real_broker, url, fleet_name):
+    """Case 8: after the set tries it is a dead letter, with its reason; mail behind it flows."""
+    parent = real_broker.open_herd("h", settings=SHORT.model_copy(update={"max_attempts": 2}))
+    where = (url, fleet_name, "h", "scout", token_of(parent.register("scout")))
+    scheduler = Scheduler(real_broker)
+    sent = parent.message("scout", "deadly")
+    for attempts in range(2):
+        with Program("handler", *where) as scout:
+            assert json.loads(scout.says("took", timeout=15)) == ["deadly", attempts]
+            scout.kill()
+
+    def is_dead() -> bool:
+        scheduler.tick()
+        return len(parent.dead_letters()) == 1
+
+    wait_until(is_dead, "its dead letter")
+    parent.message("scout", "harmless")
+
+    (letter,) = parent.dead_letters()
+    assert (letter.message_id, letter.attempts) == (sent.message_id, 2)
+    assert letter.reason.startswith("failed 2 times") and "died holding it" in letter.reason
+    with Program("handler", *where) as scout:
+        assert json.loads(scout.says("took")) == ["harmless", 0]
+
+
 @proves("P12")
 def test_mail_for_a_child_that_has_never_run(url, fleet_name):
     """Case 6: three messages, the process started five seconds later: all three, in order."""

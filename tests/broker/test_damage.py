@@ -6,20 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.fleets import bodies
-from tocsin.broker import errors, herds, keys
+from tests.fleets import command, key_of
+from tocsin.broker import errors, herds
 from tocsin.broker.scripts import Call
-
-
-def key_of(herd, kind, **names):
-    """The key of one record of the herd."""
-    fleet = herd.parent.caller.fleet
-    return keys.below(fleet.partition(herd.name), kind, herd=herd.name, **names)
-
-
-async def command(herd, *words):
-    """Does to the store what nobody should."""
-    return await herd.broker.link.command("test", *words)
 
 
 async def test_a_lost_question_does_not_hold_up_the_end_of_its_task(herd):
@@ -47,46 +36,6 @@ async def test_a_lost_question_does_not_hold_up_a_close(herd):
         "planner": "closed",
         "scout": "closed",
     }
-
-
-@pytest.mark.parametrize("damage", ["another type", "no kind"])
-async def test_a_broken_record_does_not_hold_up_the_mail_beside_it(herd, damage):
-    """What is no record is set aside and reported; the rest of the batch is handed over."""
-    broken = await herd.scout.message("planner", "broken")
-    await herd.scout.message("planner", "whole")
-    record = key_of(herd, "message", message=broken.message_id)
-    if damage == "no kind":
-        await command(herd, "HDEL", record, "kind")
-    else:
-        await command(herd, "DEL", record)
-        await command(herd, "SET", record, "nonsense")
-
-    assert bodies(await herd.planner.receive()) == ["whole"]
-
-    events = [line.event for line in await herd.parent.journal()]
-    assert "set_aside" in events
-    await command(herd, "DEL", record)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("data", "{broken"), ("data", "[" * 5000 + "]" * 5000), ("kind", "weird")],
-)
-async def test_what_no_reader_understands_ends_in_the_dead_letters(herd, field, value):
-    """Given back after each try with the reason, then buried; mail behind it flows."""
-    spoilt = await herd.scout.message("planner", "spoilt")
-    record = key_of(herd, "message", message=spoilt.message_id)
-    await command(herd, "HSET", record, field, value)
-    await herd.scout.message("planner", "whole")
-
-    read = []
-    for _ in range(6):
-        read += bodies(await herd.planner.receive())
-
-    assert read == ["whole"]
-    state, reason = await command(herd, "HMGET", record, "state", "reason")
-    assert state == "dead"
-    assert "cannot be read" in reason
 
 
 async def test_a_broken_herd_does_not_hold_up_another(open_herd):

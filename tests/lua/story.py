@@ -21,6 +21,7 @@ from tocsin.broker import (
     alerts,
     asks,
     connections,
+    dead,
     errors,
     herds,
     inbox,
@@ -71,6 +72,7 @@ def tell(url: str, fleet: str) -> None:
             _asks(parent, scout, planner, clock, scheduler)
             _tasks(parent, scout, planner, clock, scheduler)
             _losses(broker, parent, scout, clock, scheduler)
+            _dead_letters(broker, parent, scout)
             _alerts(broker, parent, clock, scheduler)
             _views(broker, parent, scheduler)
         _endings(broker, parent, clock, scheduler)
@@ -245,6 +247,27 @@ def _alerts(broker: Broker, parent: Any, clock: ManualClock, scheduler: Schedule
     assert (again.id, again.tries) == (found.id, 2)
     assert broker.run(alerts.end(broker.fleet(), again)) == "ended"
     parent.cancel_request(asked.message_id)
+
+
+def _dead_letters(broker: Broker, parent: Any, scout: Any) -> None:
+    sent = [parent.message("scout", text).message_id for text in ("one", "two", "three")]
+    for _ in range(2):
+        scout.receive().nack(error="broke")
+    assert {letter.message_id for letter in parent.dead_letters()} >= set(sent)
+    assert parent.dead_letter(sent[0]).body == "one"
+    replay, drop = dead.replay(parent.caller, sent[0]), dead.drop(parent.caller, sent[1])
+    for _ in range(2):
+        broker.run(replay)
+        broker.run(drop)
+    scout.receive()
+    back = dead.hand_back(parent.caller, sent[0])
+    broker.run(back)
+    broker.run(back)
+    held = broker.run(inbox.take(scout.caller, "receive", "receive", 10)).mail
+    unread = errors.InvalidEnvelope("receive", "it cannot be read")
+    spoilt = [inbox.Spoilt(mail.envelope.message_id, mail.entry, unread) for mail in held]
+    broker.run(inbox.bury(scout.caller, "receive", spoilt))
+    parent.receive().ack()
 
 
 def _views(broker: Broker, parent: Any, scheduler: Scheduler) -> None:

@@ -14,6 +14,7 @@ from tocsin.broker import (
     agents,
     alerts,
     asks,
+    dead,
     errors,
     herds,
     inbox,
@@ -58,6 +59,14 @@ def every_call() -> dict[str, scripts.Call[Any]]:
         "show": inbox.show(CALLER, 10),
         "ack": inbox.ack(CALLER, [MESSAGE]),
         "nack": inbox.nack(CALLER, [MESSAGE], timedelta(seconds=1), "broke"),
+        "bury": inbox.bury(
+            CALLER, "receive", [inbox.Spoilt(MESSAGE, "1-0", errors.InvalidEnvelope("x", "y"))]
+        ),
+        "dead_letters": dead.listing(CALLER, None, 10),
+        "dead_letter": dead.show(CALLER, MESSAGE),
+        "replay": dead.replay(CALLER, MESSAGE),
+        "drop": dead.drop(CALLER, MESSAGE),
+        "hand_back": dead.hand_back(CALLER, MESSAGE),
         "receipt": inbox.receipt(CALLER, MESSAGE),
         "reply": requests.reply(CALLER, MESSAGE, "yes", key=None, data=None),
         "remind": requests.remind(CALLER, MESSAGE),

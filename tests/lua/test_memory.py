@@ -37,6 +37,9 @@ ENDS_WORK = {
     "ask_look",
     "ask_confirm",
     "ask_leave",
+    "inbox_bury",
+    "dead_drop",
+    "message_hand_back",
 }
 """What takes mail in and brings work to its end."""
 
@@ -47,6 +50,8 @@ TELLS = {"alerts_take", "alert_end"}
 """What tells a human, and frees what was kept for that."""
 
 LOOKS = {
+    "dead_list",
+    "dead_read",
     "herd_list",
     "herd_read",
     "journal_read",
@@ -191,6 +196,7 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
     "agent_probe": lambda f, task, request: f.scout.probe({"transcript": 1}),
     "ask_open": lambda f, task, request: f.scout.ask("planner", "Which?"),
     "agent_progress": lambda f, task, request: f.scout.progress("half"),
+    "dead_replay": lambda f, task, request: f.parent.replay(request),
     "herd_open": lambda f, task, request: f.broker.open_herd("another"),
     "herd_set": lambda f, task, request: f.parent.set_settings(HerdSettings(inbox_limit=5)),
     "herd_visit": lambda f, task, request: f.broker.run(timers.visit(f.broker.fleet(), "h", 10)),

@@ -22,7 +22,7 @@ BY_SETTLING = {
 }
 """The state that `tasks.settle` is given, and the events that means."""
 
-BURIAL = re.compile(r"\bmail\.bury\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+BURIAL = re.compile(r"\bdead\.bury\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 
 NEVER = frozenset(
     {
@@ -40,7 +40,7 @@ def silent_burials() -> set[tuple[str, str]]:
     for name, each in sources.all_functions().items():
         burials = BURIAL.findall(each.code)
         if burials and all(call.endswith(", true)") for call in burials):
-            found.add((name, "mail.bury"))
+            found.add((name, "dead.bury"))
     return found
 
 

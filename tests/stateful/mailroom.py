@@ -226,11 +226,23 @@ class Mailroom:
             self.hand_back(mail, delay)
 
     def bury(self, mail: Mail, *, silent: bool = False) -> None:
-        """Dead letters; the parent hears of it, unless Tocsin had told it just that."""
+        """Dead letters; the parent hears of it, and its sender, unless they know."""
         self.unlist(mail)
         mail.state = "dead"
+        asks = mail.request is not None and mail.request.state == "open"
+        if not silent:
+            self.bereave(mail)
+        kept = self.settings.dead_retention
+        if mail.request is not None:
+            kept = max(kept, self.settings.task_retention)
+        mail.forget_at = self.now + kept
         if silent:
             return
-        self.bereave(mail)
         if not (mail.sender == "@tocsin" and mail.recipient == "parent"):
             self.notice(f"msg_dead_{bare(mail.id)}", "parent", wakes=True, task=mail.task)
+        sender = self.agents.get(mail.sender)
+        if sender is None or sender.name == "parent" or asks:
+            return
+        if sender.generation == mail.sender_generation:
+            ref = f"msg_undelivered_{bare(mail.id)}"
+            self.notice(ref, mail.sender, wakes=False, task=mail.task)

@@ -44,6 +44,7 @@ class Settings:
     max_attempts: int = 2
     task_retention: int = 7 * DAY
     receipt_retention: int = HOUR
+    dead_retention: int = 30 * DAY
 
 
 class Seat(NamedTuple):

@@ -230,7 +230,7 @@ class Work(Asking):
             del self.agents[record.name], self.boxes[record.name]
 
     def _forget_mail(self, mail: Mail) -> None:
-        """A record ends once the envelope has; one that is still to be read or dead stays."""
+        """A record ends once the envelope has; one that is still to be read stays."""
         mail.forget_at = None
-        if mail.state in ("handled", "withdrawn"):
+        if mail.state in ("handled", "withdrawn", "dead"):
             del self.mail[mail.id]

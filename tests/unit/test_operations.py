@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tocsin.broker import Broker, HerdSettings, agents, errors, herds, inbox, requests, tasks
+from tocsin.broker import Broker, HerdSettings, agents, dead, errors, herds, inbox, requests, tasks
 from tocsin.broker.caller import Caller, Fleet
 
 ME = Caller(Fleet("f", 16, None), "h", "parent", "", "inst_1")
@@ -80,6 +80,12 @@ BAD: list[tuple[Callable[[], object], str, str]] = [
     (lambda: inbox.nack(ME, [MESSAGE], None, "\ud800"), "nack", "error holds U+D800"),
     (lambda: inbox.take(ME, "receive", "receive", True), "receive", "limit must be"),
     (lambda: inbox.show(ME, 1_001), "inbox", "limit must be a whole number from 1 to 1000"),
+    (lambda: dead.listing(ME, TASK, 1), "dead_letters", "a message is meant"),
+    (lambda: dead.listing(ME, None, 1_001), "dead_letters", "limit must be a whole number"),
+    (lambda: dead.show(ME, "x"), "dead_letter", "message 'x' is not an id"),
+    (lambda: dead.replay(ME, TASK), "replay", "a message is meant"),
+    (lambda: dead.drop(ME, None), "drop", "message must be a text id"),
+    (lambda: dead.hand_back(ME, TASK), "hand_back", "a message is meant"),
     (lambda: inbox.receipt(ME, "x"), "receipt", "message 'x' is not an id"),
     (lambda: agents.register(ME, "a b", "t", None, None, False), "register", "agent 'a b'"),
     (lambda: agents.register(ME, "a", "t", "x\ny", None, False), "register", "role must be one"),

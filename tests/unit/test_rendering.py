@@ -68,6 +68,7 @@ DEAD = {
     "recipient": "planner",
     "reason": "failed 5 times, last: ValueError",
 }
+UNDELIVERED = {**DEAD, "about": "undelivered"}
 CONTINUES = {
     "continues": {
         "task": "task_0",
@@ -91,6 +92,7 @@ FREE_TEXT = [
     ("notice", CLOSED, "detail"),
     ("notice", ENDED, "detail"),
     ("notice", DEAD, "reason"),
+    ("notice", UNDELIVERED, "reason"),
     ("task", CONTINUES, "continues.description"),
     ("task", CONTINUES, "continues.error"),
     ("task", CONTINUES, "continues.question"),

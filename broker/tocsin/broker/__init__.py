@@ -13,6 +13,7 @@ from tocsin.broker._sync.broker import Broker
 from tocsin.broker._sync.child import Child
 from tocsin.broker._sync.parent import Parent
 from tocsin.broker.clock import ManualClock, ScaledClock
+from tocsin.broker.dead import DeadLetter, DeadLetters, HandedBack, Replayed
 from tocsin.broker.envelopes import (
     AgentInfo,
     Delivery,
@@ -44,8 +45,11 @@ __all__ = [
     "AsyncTurn",
     "Broker",
     "Child",
+    "DeadLetter",
+    "DeadLetters",
     "Delivery",
     "Envelope",
+    "HandedBack",
     "HerdSettings",
     "Inbox",
     "JournalEntry",
@@ -54,6 +58,7 @@ __all__ = [
     "Outcome",
     "Parent",
     "Receipt",
+    "Replayed",
     "Reply",
     "ReturnWhen",
     "ScaledClock",

@@ -1,4 +1,4 @@
-"""Mail: take, show, ack, give back. Operation -> `Call`; no I/O."""
+"""Mail: take, show, ack, give back, bury. Operation -> `Call`; no I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tocsin.broker.errors import InvalidEnvelope, InvalidInput
 from tocsin.broker.ids import make_id
 from tocsin.broker.requests import check_message
 from tocsin.broker.scripts import Call
-from tocsin.broker.validation import check_count, check_duration, check_text
+from tocsin.broker.validation import check_count, check_duration, check_text, printable
 
 MOST = 1_000
 """The most envelopes one call takes, shows or acks."""
@@ -60,6 +60,13 @@ class Inbox(Sequence[Envelope]):
         return f"Inbox({len(self)} shown, {self.remaining} more)"
 
 
+class Shown(NamedTuple):
+    """What was shown, and what could not be because its record cannot be read."""
+
+    inbox: Inbox
+    spoilt: tuple[Spoilt, ...]
+
+
 class Acked(NamedTuple):
     """How many envelopes were settled, and the ids of those another instance has by now."""
 
@@ -76,6 +83,17 @@ def _held(operation: str, herd: str, flat: list[str]) -> Held | Spoilt:
         return Spoilt(record["id"], record["entry"], InvalidEnvelope(operation, why[:500]))
 
 
+def _sorted(
+    operation: str, herd: str, rows: list[list[str]]
+) -> tuple[tuple[Held, ...], tuple[Spoilt, ...]]:
+    """The mail of an answer that can be read, and what cannot."""
+    mail = [_held(operation, herd, row) for row in rows]
+    return (
+        tuple(item for item in mail if isinstance(item, Held)),
+        tuple(item for item in mail if isinstance(item, Spoilt)),
+    )
+
+
 def take(
     caller: Caller, operation: str, mode: str, limit: object, turn: str | None = None
 ) -> Call[Taken]:
@@ -87,12 +105,7 @@ def take(
     def read(answer: list[Any]) -> Taken:
         if answer[0] == "empty":
             return Taken()
-        mail = [_held(operation, caller.herd, row) for row in answer[2:]]
-        return Taken(
-            tuple(item for item in mail if isinstance(item, Held)),
-            tuple(item for item in mail if isinstance(item, Spoilt)),
-            int(answer[1]) > 0,
-        )
+        return Taken(*_sorted(operation, caller.herd, answer[2:]), int(answer[1]) > 0)
 
     size = check_count(operation, "limit", limit, MOST)
     return caller.call(
@@ -100,13 +113,12 @@ def take(
     )
 
 
-def show(caller: Caller, limit: object) -> Call[Inbox]:
+def show(caller: Caller, limit: object) -> Call[Shown]:
     """Shows unread mail."""
 
-    def read(answer: list[Any]) -> Inbox:
-        mail = [_held("inbox", caller.herd, row) for row in answer[2:]]
-        readable = [item.envelope for item in mail if isinstance(item, Held)]
-        return Inbox(readable, int(answer[1]))
+    def read(answer: list[Any]) -> Shown:
+        mail, spoilt = _sorted("inbox", caller.herd, answer[2:])
+        return Shown(Inbox([item.envelope for item in mail], int(answer[1])), spoilt)
 
     size = check_count("inbox", "limit", limit, MOST)
     return caller.call("inbox_show", "inbox", read, limit=size)
@@ -119,8 +131,6 @@ def _messages(operation: str, mail: Sequence[Held | object]) -> str:
     for item in mail:
         if isinstance(item, Held):
             wanted[item.envelope.message_id] = item.entry
-        elif isinstance(item, Spoilt):
-            wanted[item.message_id] = item.entry
         else:
             wanted.setdefault(check_message(operation, item), "")
     return json.dumps(list(wanted.items()))
@@ -147,6 +157,12 @@ def nack(
         delay=0 if delay is None else check_duration("nack", "delay", delay),
         error="" if error is None else check_text("nack", "error", error),
     )
+
+
+def bury(caller: Caller, operation: str, mail: Sequence[Spoilt]) -> Call[None]:
+    """Makes dead letters of what cannot be read, taken or shown, each with its error."""
+    found = [(item.message_id, item.entry, printable(item.error.detail)) for item in mail]
+    return caller.call("inbox_bury", operation, lambda _: None, messages=json.dumps(found))
 
 
 def receipt(caller: Caller, message: object) -> Call[Receipt]:

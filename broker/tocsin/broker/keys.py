@@ -85,7 +85,7 @@ KEYS: dict[str, Key] = {
         "close",
         "ask of which somebody waits to hear",
     ),
-    "dead": Key("h:{herd}:dead", "zset", "herd", "herd_retention", "dead letter -> when it died"),
+    "dead": Key("h:{herd}:dead", "zset", "herd", "empty", "dead letter -> when it died"),
     "watch": Key("h:{herd}:w:{watch}", "set", "herd", "empty", "tasks still open of a watch"),
     "journal": Key("h:{herd}:journal", "stream", "herd", "herd_retention", "every transition"),
 }

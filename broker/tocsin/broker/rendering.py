@@ -103,9 +103,22 @@ def _agent_away(data: Mapping[str, Any]) -> str:
 
 
 def _dead_letter(data: Mapping[str, Any]) -> str:
+    what = (
+        f"The {data['kind']} {data['message']} from {data['sender']} to {data['recipient']}"
+        if data.get("kind")
+        else f"What was in the inbox of {data['recipient']} and is no message, {data['message']},"
+    )
     return (
-        f"The {data['kind']} {data['message']} from {data['sender']} to {data['recipient']} went "
-        f"to the dead letters:\n{_quoted(data['reason'])}"
+        f"{what} went to the dead letters:\n{_quoted(data['reason'])}\n"
+        "You can look at it, replay it once the cause is mended, or drop it."
+    )
+
+
+def _undelivered(data: Mapping[str, Any]) -> str:
+    what = data.get("kind", "message")
+    return (
+        f"Your {what} {data['message']} to {data['recipient']} was not handled and went to "
+        f"the dead letters:\n{_quoted(data['reason'])}\nThe parent knows, and may have it replayed."
     )
 
 
@@ -117,6 +130,7 @@ _TEXTS = {
     "task_ended": _task_ended,
     "agent_away": _agent_away,
     "dead_letter": _dead_letter,
+    "undelivered": _undelivered,
 }
 
 

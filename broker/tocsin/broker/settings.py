@@ -172,6 +172,8 @@ class HerdSettings(SettingsModel):
     """A settled task is kept this long"""
     receipt_retention: Duration = timedelta(hours=1)
     """A handled envelope's receipt, and its id, is kept this long"""
+    dead_retention: Duration = timedelta(days=30)
+    """A dead letter that nobody replays or drops is kept this long"""
     herd_retention: Duration = timedelta(days=7)
     """A closed herd is kept this long"""
     journal_limit: Annotated[Count, Le(10_000_000)] = 10_000

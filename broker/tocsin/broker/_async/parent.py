@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from datetime import datetime, timedelta
 
-from tocsin.broker import agents, herds, requests, tasks
+from tocsin.broker import agents, dead, herds, requests, tasks
 from tocsin.broker._async.agent import AsyncAgent
 from tocsin.broker.bells import SLOW_POLL
+from tocsin.broker.dead import DeadLetter, DeadLetters, HandedBack, Replayed
 from tocsin.broker.envelopes import (
     AgentInfo,
     Envelope,
@@ -147,6 +148,36 @@ class AsyncParent(AsyncAgent):
         What the first recipient holds of it is taken back; the first answer from either counts.
         """
         await self._run(requests.reroute(self.caller, message, agent))
+
+    async def hand_back(self, message: Envelope | str) -> HandedBack:
+        """Takes mail from the instance that has taken it and is stuck, for any other to take.
+
+        For an operator: a live instance keeps what it took, however slow it is. One atomic step;
+        no attempt is counted, and the old holder's ack is fenced. What it did with it stays done.
+        """
+        return await self._run(dead.hand_back(self.caller, message))
+
+    async def dead_letters(self, *, before: str | None = None, limit: int = 100) -> DeadLetters:
+        """The herd's dead letters without their text, newest first; `.remaining` says how many
+        more there are. `before` goes on behind one that was listed."""
+        return await self._run(dead.listing(self.caller, before, limit))
+
+    async def dead_letter(self, message: Envelope | str) -> DeadLetter:
+        """One dead letter, with what it says."""
+        return await self._run(dead.show(self.caller, message))
+
+    async def replay(self, message: Envelope | str) -> Replayed:
+        """Makes a dead letter mail again: the same id, its attempts forgotten; it wakes if it did.
+
+        What its death ended stays ended. A task's envelope is refused (`wrong_state`): its task has
+        failed; delegate another with `continues=`. A question's wait is not opened again: its
+        answer comes as late mail. Refused too where the recipient, the asker or the task is gone.
+        """
+        return await self._run(dead.replay(self.caller, message))
+
+    async def drop(self, message: Envelope | str) -> None:
+        """Takes a dead letter off the list for good. Others go after `dead_retention`."""
+        await self._run(dead.drop(self.caller, message))
 
     async def roster(self) -> list[AgentInfo]:
         """Every agent of the herd, with presence, open tasks, and who waits on whom."""

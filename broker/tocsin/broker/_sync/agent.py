@@ -8,7 +8,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -28,7 +28,7 @@ from tocsin.broker.errors import (
     WrongState,
 )
 from tocsin.broker.ids import make_id
-from tocsin.broker.inbox import Inbox, Taken
+from tocsin.broker.inbox import Inbox, Spoilt, Taken
 from tocsin.broker.scripts import Call
 from tocsin.broker.signals import Signal, at_once
 from tocsin.broker.validation import check_timeout, printable
@@ -371,14 +371,18 @@ class Agent:
         turn = self._unanswered.pop() if self._unanswered else make_id("turn")
         try:
             taken = self._run(inbox.take(self.caller, operation, mode, limit, turn))
+            self._bury(operation, taken.spoilt)
         except BaseException:
             self._unanswered.append(turn)
             raise
-        for item in taken.spoilt:  # tried as often as what a handler fails on, then a dead letter
-            log.warning("%s gives back what it cannot read: %s", self, item.error.detail)
-            error = printable(item.error.detail)
-            self._run(inbox.nack(self.caller, [item], None, error))
         return taken
+
+    def _bury(self, operation: str, spoilt: Sequence[Spoilt]) -> None:
+        """What cannot be read becomes a dead letter at once."""
+        for item in spoilt:
+            log.warning("%s cannot read %s: %s", self, item.message_id, item.error.detail)
+        if spoilt:
+            self._run(inbox.bury(self.caller, operation, spoilt))
 
     def next_turn(
         self, timeout: timedelta | float | None = None, *, limit: int = TURN_LIMIT
@@ -433,7 +437,9 @@ class Agent:
 
         Showing starts the task of a task envelope, and adds no attempt however often it is done.
         """
-        return self._run(inbox.show(self.caller, limit))
+        shown = self._run(inbox.show(self.caller, limit))
+        self._bury("inbox", shown.spoilt)
+        return shown.inbox
 
     def ack(self, *messages: Envelope | str) -> int:
         """Says that mail is handled: shown to this agent, or taken by this instance. How much."""

@@ -5,7 +5,7 @@
 -- answers: returned <how many> <message ids of those that are another's now> ...
 -- moves: broke released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders reading text attendance
+-- include: seat timer lease mail dead tasks requests reminders reading text attendance
 
 seat.prove()
 text.check('error', args.error, herd.body_limit)
@@ -19,7 +19,7 @@ for _, item in ipairs(wanted) do
     if before then answer[2] = answer[2] + 1 else answer[#answer + 1] = id end
   elseif type(m) == 'table' then
     if args.error ~= '' then
-      mail.failed(id, m, args.error, tonumber(args.delay))
+      dead.failed(id, m, args.error, tonumber(args.delay))
     else
       mail.hand_back(id, m, tonumber(args.delay))
     end

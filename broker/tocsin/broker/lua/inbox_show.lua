@@ -1,10 +1,11 @@
--- Shows unread mail without taking it: as often as wished, and nothing nearer to dead letters.
+-- Shows unread mail without taking it: as often as wished, and nothing nearer to dead letters but
+-- what cannot be read.
 -- keys: partition
 -- args: clock herd agent token instance limit
 -- answers: mail <how many more> <record> ...
--- moves: taken
+-- moves: taken broke released
 -- memory: allow-oom
--- include: seat timer lease mail tasks reminders reading
+-- include: seat timer lease mail dead tasks requests reminders reading attendance
 
 seat.prove()
 lease.touch()
@@ -12,9 +13,8 @@ local limit, batch, more = tonumber(args.limit), {}, 0
 for _, delivery in ipairs({ 'steer', 'follow_up' }) do
   local stream = mail.stream(args.agent, delivery)
   for _, entry in ipairs(redis.call('XRANGE', stream, '-', '+')) do
-    local kind, value = entry[2][1], entry[2][2]
-    local id = kind == 'm' and value or kind == 'r' and reminders.id(value, entry[2][4])
-    local held = id and redis.call('HMGET', key.message(id), 'state', 'by') or {}
+    local id = dead.named(entry[2])
+    local held = id and redis.pcall('HMGET', key.message(id), 'state', 'by') or {}
     local elsewhere = held[1] == 'taken' and held[2] ~= args.instance
     if not elsewhere and #batch >= limit then
       more = more + 1

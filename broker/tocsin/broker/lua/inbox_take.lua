@@ -5,7 +5,7 @@
 -- answers: mail <1 if more that wakes is unread> <record> ... | empty
 -- moves: taken broke released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders reading asks attendance
+-- include: seat timer lease mail dead tasks requests reminders reading asks attendance
 
 seat.prove()
 lease.touch()
@@ -49,7 +49,8 @@ end
 -- Everything was read and nothing woke: the entries of what is said to were deleted by somebody.
 if not woken then
   for _, id in ipairs(redis.call('ZRANGE', key.waking(args.agent), 0, 99)) do
-    mail.bury(id, read(key.message(id)), 'its stream entry was deleted')
+    local m = read(key.message(id))
+    if m.to then dead.bury(id, m, 'its stream entry was deleted') else redis.call('ZREM', key.waking(args.agent), id) end
   end
 end
 if #batch == 0 then return { 'empty' } end

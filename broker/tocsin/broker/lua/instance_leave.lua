@@ -5,7 +5,7 @@
 -- answers: leaving | left
 -- moves: broke released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders asks attendance
+-- include: seat timer lease mail dead tasks requests reminders asks attendance
 
 seat.prove(true)
 if me.state ~= 'open' then return { 'left' } end

@@ -13,6 +13,7 @@ import typer
 from tocsin.workers.cli import (
     agent,
     ask,
+    dead,
     demo,
     doctor,
     herd,
@@ -32,7 +33,7 @@ app = typer.Typer(
     epilog="Start with `tocsin demo` to see what it is, or `tocsin up` to have it.",
 )
 
-for module in (up, demo, scheduler, doctor, herd, agent, task, mail, ask, seat, settings):
+for module in (up, demo, scheduler, doctor, herd, agent, task, mail, dead, ask, seat, settings):
     app.add_typer(module.app)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import typer
 
-from tocsin.broker import herds, tasks
+from tocsin.broker import dead, herds, tasks
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.settings import ENV_NAMES, describe
 from tocsin.workers.cli.blocks import brief
@@ -61,6 +61,14 @@ def _requests(ctx: typer.Context) -> Iterable[Offer]:
     return [(request, f"waits for {each.agent}") for each in found for request in each.waited_on_by]
 
 
+def _dead(ctx: typer.Context) -> Iterable[Offer]:
+    from tocsin.workers.cli.session import peek
+
+    with peek(ctx.params) as (broker, caller):
+        found = broker.run(dead.listing(caller, None, _MOST))
+    return [(each.message_id, f"to {each.recipient}: {brief(each.reason)}") for each in found]
+
+
 def _settings(ctx: typer.Context) -> Iterable[Offer]:
     rows = {row.name: row.description for row in describe()}
     return [(name, rows[name]) for name in ENV_NAMES]
@@ -70,4 +78,5 @@ complete_seat = _completion(_seats)
 complete_agent = _completion(_agents)
 complete_task = _completion(_tasks)
 complete_request = _completion(_requests)
+complete_dead = _completion(_dead)
 complete_setting = _completion(_settings)

@@ -138,6 +138,20 @@ def cancel_request(session: Session, message: RequestId) -> None:
     session.out.result({"message_id": message, "request": "cancelled"}, f"{message} is cancelled.")
 
 
+@command(app, "hand-back", example="tocsin hand-back msg_...", seat=True)
+def hand_back(session: Session, message: MessageId) -> None:
+    """Take mail from a process that is alive and stuck, for any other of its agent. Parent only.
+
+    No attempt is counted, and what the old holder still says of it is fenced. What it did with it
+    stays done.
+    """
+    back = session.parent().hand_back(message)
+    end = "taken back, because what it asks for has ended" if back.withdrawn else "unread again"
+    session.out.result(
+        back, Text.assemble((message, "cyan"), f" is {end}; {back.held_by} held it.")
+    )
+
+
 def envelope_blocks(envelope: Envelope, now: datetime) -> list[RenderableType]:
     """One envelope for people: who, what and when in our words; its text behind a bar."""
     flags = [

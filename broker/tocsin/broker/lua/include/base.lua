@@ -1,7 +1,7 @@
 -- What every script starts with: names for what the includes provide, the clock, records,
 -- refusals, the journal. A script's own body runs in `main` (see `finish`), checks before writes.
 
-local timer, seat, lease, mail, reading = {}, {}, {}, {}, {}
+local timer, seat, lease, mail, dead, reading = {}, {}, {}, {}, {}, {}
 local tasks, requests, reminders, asks, attendance = {}, {}, {}, {}, {}
 local sweep, text, forget = {}, {}, {}
 

@@ -6,8 +6,9 @@ local function forget_record(what)
   local kind, id = string.match(what, '^(%a):(.+)$')
   if kind == 'm' then
     local state = redis.call('HGET', key.message(id), 'state')
-    if state == 'handled' or state == 'withdrawn' or herd.state == 'closed' then
+    if state == 'handled' or state == 'withdrawn' or state == 'dead' or herd.state == 'closed' then
       forget_message(id)
+      redis.call('ZREM', key.dead(), id)
     end
   elseif kind == 't' then
     redis.call('DEL', key.task(id))

@@ -50,7 +50,7 @@ local function release(agent, instance, counted)
     if held.err then held = {} end
     for _, pending in ipairs(held) do
       local entry = redis.call('XRANGE', stream, pending[1], pending[1])[1]
-      mail.returned(stream, agent, pending[1], entry and entry[2], counted and instance)
+      dead.returned(agent, delivery, pending[1], entry and entry[2], counted and instance)
     end
     left = left - #held
     if left <= 0 then return false end

@@ -79,8 +79,8 @@ end
 -- What of a record decides where its envelope goes, and what a request's end needs; bodies are long
 -- and stay where they are.
 function mail.look(id)
-  return pick(key.message(id), { 'kind', 'sender', 'to', 'delivery', 'wakes', 'task', 'state', 'by',
-    'entry', 'request', 'was', 'reply', 'ask', 'round' })
+  return pick(key.message(id), { 'kind', 'sender', 'sender_generation', 'to', 'delivery', 'wakes',
+    'task', 'state', 'by', 'entry', 'request', 'was', 'reply', 'ask', 'round' })
 end
 
 -- Takes the entry out of its stream, read or not.
@@ -137,7 +137,7 @@ function mail.withdraw(id, reason)
 end
 
 -- Whether what an envelope asks for has ended while somebody held it.
-local function pointless(m)
+function mail.pointless(m)
   if m.kind == 'request' then return not requests.answerable(m) end
   return m.kind == 'task' and not tasks.open({ state = redis.call('HGET', key.task(m.task), 'state') })
 end
@@ -145,7 +145,7 @@ end
 -- Gives held mail back, for anyone who serves the agent to take again. What is not to be done any
 -- more is taken back instead: unread it would have been, and nobody should begin with it anew.
 function mail.hand_back(id, m, delay)
-  if pointless(m) then return mail.take_back(id, m, 'what it asks for has ended') end
+  if mail.pointless(m) then return mail.take_back(id, m, 'what it asks for has ended') end
   mail.unlist(id, m)
   redis.call('HSET', key.message(id), 'by', '')
   if delay and delay > 0 then
@@ -154,60 +154,6 @@ function mail.hand_back(id, m, delay)
     timer.set('6:deliver:' .. id, now + delay)
   else
     mail.add(id, m.to, m.delivery, m.wakes == '1')
-  end
-end
-
--- Dead letters: kept, with the reason, and what hung on the envelope moves on. `silent` when the
--- reason is the recipient's own end, of which everybody concerned is told once elsewhere.
-function mail.bury(id, m, reason, silent)
-  mail.unlist(id, m)
-  redis.call('HSET', key.message(id), 'state', 'dead', 'reason', reason, 'ended_at', now,
-    'entry', '', 'by', '')
-  redis.call('ZADD', key.dead(), now, id)
-  journal('dead', { message = id, kind = m.kind, recipient = m.to, reason = reason })
-  if silent then return end
-  -- With the time, because what is replayed may die again.
-  alert('dead_letter', bare(id) .. '_' .. string.format('%.0f', now), { message = id,
-    message_kind = m.kind, sender = m.sender, recipient = m.to, task = m.task, reason = reason })
-  if m.kind == 'task' then
-    tasks.settle(m.task, 'failed', { error = 'its envelope ' .. id .. ' was dead-lettered: ' ..
-      reason, wakes = true })
-  elseif m.kind == 'request' and m.request == 'open' then
-    requests.close(id, m, 'dead', 'the question was dead-lettered: ' .. reason)
-  end
-  -- What Tocsin told the parent and it could not handle is not told again: that would never end.
-  if m.sender == '@tocsin' and m.to == 'parent' then return end
-  mail.notice('msg_dead_' .. bare(id), 'parent', true, nil, m.task ~= '' and m.task or nil,
-    { about = 'dead_letter', message = id, kind = m.kind, sender = m.sender, recipient = m.to,
-      reason = reason })
-end
-
--- What an instance held when it left or died comes back; a death counts as an attempt.
-function mail.returned(stream, agent, entry, fields, died)
-  if not fields then   -- withdrawn meanwhile
-    redis.call('XACK', stream, 'agent', entry)
-    return
-  end
-  local id = fields[1] == 'm' and fields[2] or reminders.id(fields[2], fields[4])
-  local m = read(key.message(id))
-  if m.entry ~= entry then   -- not this delivery's any more
-    redis.call('XACK', stream, 'agent', entry)
-    redis.call('XDEL', stream, entry)
-    return
-  end
-  if not died then return mail.hand_back(id, m) end
-  mail.failed(id, m, 'instance ' .. died .. ' died holding it')
-end
-
--- One more failed attempt: again, after `delay`, until the herd's `max_attempts`.
-function mail.failed(id, m, reason, delay)
-  if pointless(m) then return mail.hand_back(id, m) end
-  local attempts = redis.call('HINCRBY', key.message(id), 'attempts', 1)
-  redis.call('HSET', key.message(id), 'error', reason)
-  if attempts >= tonumber(herd.max_attempts) then
-    mail.bury(id, m, 'failed ' .. attempts .. ' times, last: ' .. reason)
-  else
-    mail.hand_back(id, m, delay)
   end
 end
 

@@ -8,26 +8,20 @@ end
 -- The record behind a stream entry, made ready to be handed over as `state` ('taken', 'shown');
 -- nil if there is nothing to hand over any more, in which case the entry is gone too.
 local function open(delivery, entry, fields, state)
-  local stream = mail.stream(args.agent, delivery)
-  local kind, value = fields and fields[1], fields and fields[2]
-  local id, m
-  if kind == 'm' then
-    id = value
-    m = read(key.message(id))
-  elseif kind == 'r' then
-    id = reminders.id(value, fields[4])
-    m = read(key.message(id))
-    if not m.state then
-      if not reminders.holds(value, fields[4]) then return drop(stream, entry) end
-      m = { kind = 'reminder', sender = '@tocsin', to = args.agent, delivery = delivery, wakes = '0',
-        task = value, episode = fields[4], seq = fields[6], attempts = 0, entry = entry,
-        accepted_at = redis.call('GET', key.reminded(value, fields[4])) or now }
-    end
+  local id, m = dead.known(fields)
+  if not m then error({ err = id }) end
+  if fields[1] == 'r' and not m.state then
+    local task, episode = fields[2], fields[4]
+    if not reminders.holds(task, episode) then return drop(mail.stream(args.agent, delivery), entry) end
+    m = { kind = 'reminder', sender = '@tocsin', to = args.agent, delivery = delivery, wakes = '0',
+      task = task, episode = episode, seq = fields[6] or 0, attempts = 0, entry = entry,
+      accepted_at = redis.call('GET', key.reminded(task, episode)) or now }
   end
-  if not m or m.entry ~= entry then   -- withdrawn, or nothing that we wrote
-    return drop(stream, entry)
+  if m.entry ~= entry then   -- withdrawn, or there by another delivery
+    return drop(mail.stream(args.agent, delivery), entry)
   end
-  if not m.kind then error('its record says not what it is') end
+  local flaw = dead.flaw(m, args.agent, delivery)
+  if flaw then error({ err = flaw }) end
   local over = false
   if m.kind == 'reminder' then
     local data = reminders.data(m.task, m.episode)
@@ -47,13 +41,11 @@ local function open(delivery, entry, fields, state)
   return m
 end
 
--- The same; what cannot be read is set aside and reported, and holds up nothing beside it.
+-- The same; what cannot be read is a dead letter at once, and holds up nothing beside it.
 function reading.open(delivery, entry, fields, state)
   local ok, m = pcall(open, delivery, entry, fields, state)
   if ok then return m end
-  drop(mail.stream(args.agent, delivery), entry)
-  journal('set_aside', { agent = args.agent, entry = entry, fields = fields or {},
-    error = type(m) == 'table' and m.err or tostring(m) })
+  dead.spoilt(args.agent, delivery, entry, fields, type(m) == 'table' and m.err or tostring(m))
   return nil
 end
 

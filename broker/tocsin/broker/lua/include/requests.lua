@@ -68,9 +68,11 @@ function requests.tell(id, m, how, why)
   mail.notice(requests.notice(id, m), m.sender, matters(m), nil, m.task ~= '' and m.task or nil, data)
 end
 
--- Whether an answer is still of use to its asker: also after an ask that got none in time.
+-- Whether an answer is still of use to its asker: also after an ask that got none in time, and to a
+-- question that was dead-lettered, which may be replayed.
 function requests.answerable(m)
-  return m.request == 'open' or not m.reply and (m.request == 'no_reply' or m.request == 'ceiling_active')
+  return m.request == 'open' or not m.reply and
+    (m.request == 'no_reply' or m.request == 'ceiling_active' or m.request == 'dead')
 end
 
 -- Ends the expectation. `tell` is the sentence its asker gets; nil when the asker knows or is
@@ -84,7 +86,7 @@ function requests.close(id, m, how, tell)
   timer.clear('4:window:' .. id)
   journal('request_' .. how, { message = id, task = m.task, sender = m.sender, recipient = m.to })
   m.request = how
-  if how ~= 'dead' and not requests.answerable(m) then mail.withdraw(id, how) end
+  if not requests.answerable(m) then mail.withdraw(id, how) end
   mail.retire(id, tonumber(herd.task_retention))
   if m.task ~= '' then
     redis.call('ZREM', key.questions(m.task), id)

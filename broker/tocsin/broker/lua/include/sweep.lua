@@ -2,16 +2,15 @@
 -- the agent or herd. Each can be repeated by anybody; a timer does so until nothing is left.
 
 -- Unread mail goes to the dead letters; a reminder, which tells of what has ended, just goes.
-local function close_entry(agent, stream, entry)
-  local kind, value = entry[2][1], entry[2][2]
-  local id = kind == 'm' and value or kind == 'r' and reminders.id(value, entry[2][4])
-  local m = id and read(key.message(id)) or {}
+local function close_entry(agent, delivery, entry)
+  local id, m = dead.known(entry[2])
+  if not m then return dead.stray(agent, delivery, entry[1], entry[2], id, true) end
   if m.entry == entry[1] and m.kind ~= 'reminder' then
-    mail.bury(id, m, 'agent ' .. agent .. ' was closed', true)
-    return
+    if dead.flaw(m, agent, delivery) then m = dead.mend(id, m, agent, delivery) end
+    return dead.bury(id, m, 'agent ' .. agent .. ' was closed', true)
   end
-  redis.call('XDEL', stream, entry[1])
-  if m.kind == 'reminder' and m.entry == entry[1] then redis.call('DEL', key.message(id)) end
+  redis.call('XDEL', mail.stream(agent, delivery), entry[1])
+  if m.entry == entry[1] then redis.call('DEL', key.message(id)) end
 end
 
 -- Closes the open requests of a list, up to `left`; how many more things may be done.
@@ -43,7 +42,7 @@ local function close_agent(agent, limit, reason)
   if left <= 0 then return false end
   for _, delivery in ipairs({ 'steer', 'follow_up' }) do
     for _, entry in ipairs(redis.call('XRANGE', mail.stream(agent, delivery), '-', '+', 'COUNT', left)) do
-      close_entry(agent, mail.stream(agent, delivery), entry)
+      close_entry(agent, delivery, entry)
       left = left - 1
     end
     if left <= 0 then return false end
@@ -51,14 +50,16 @@ local function close_agent(agent, limit, reason)
   for _, ask in ipairs(redis.call('ZRANGE', key.answers(agent), 0, left - 1)) do
     local reply = redis.call('HGET', key.message(ask), 'reply')
     local m = reply and read(key.message(reply)) or {}
-    if m.state == 'held' then mail.bury(reply, m, 'agent ' .. agent .. ' was closed', true) end
+    if m.state == 'held' then dead.bury(reply, m, 'agent ' .. agent .. ' was closed', true) end
     redis.call('ZREM', key.answers(agent), ask)
     timer.clear('7:attend:' .. ask)
     left = left - 1
   end
   if left <= 0 then return false end
   for _, id in ipairs(redis.call('ZRANGE', key.delayed(agent), 0, left - 1)) do
-    mail.bury(id, read(key.message(id)), 'agent ' .. agent .. ' was closed', true)
+    local m = read(key.message(id))
+    if m.to then dead.bury(id, m, 'agent ' .. agent .. ' was closed', true) end
+    redis.call('ZREM', key.delayed(agent), id)   -- one whose record was lost, too
     left = left - 1
   end
   if left <= 0 then return false end
