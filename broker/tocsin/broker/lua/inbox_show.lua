@@ -25,6 +25,12 @@ for _, delivery in ipairs({ 'steer', 'follow_up' }) do
   end
 end
 reading.sort(batch)
-local answer = { 'mail', more }
-for _, m in ipairs(batch) do answer[#answer + 1] = reading.mark(m) end
+local answer, shown = { 'mail', more }, {}
+for _, m in ipairs(batch) do
+  answer[#answer + 1] = reading.mark(m)
+  if m.new then shown[#shown + 1] = m.id end
+end
+if #shown > 0 then
+  journal('shown', { agent = args.agent, instance = args.instance, messages = shown })
+end
 return answer

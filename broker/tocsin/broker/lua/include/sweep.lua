@@ -11,6 +11,9 @@ local function close_entry(agent, stream, entry)
     return
   end
   redis.call('XDEL', stream, entry[1])
+  if kind == 'r' then
+    journal('withdrawn', { message = id, kind = 'reminder', reason = 'agent ' .. agent .. ' was closed' })
+  end
   if m.kind == 'reminder' and m.entry == entry[1] then redis.call('DEL', key.message(id)) end
 end
 
