@@ -173,8 +173,9 @@ class _Chain:
         self._open: tuple[str, Mapping[str, str]] | None = None
         """The last open request on the way: what all before it waits for."""
 
-    def follow(self, kind: str, name: str) -> None:
+    def follow(self) -> None:
         """Adds what was asked about and all that it hangs on, and what to do about that."""
+        kind, name = next(iter(self._facts))
         step: Callable[[str], None] = getattr(self, f"_{kind}")
         step(name)
         if self._open:
@@ -268,8 +269,11 @@ class _Chain:
         if facts is None:
             return
         record, state = facts.record, facts.record["state"]
-        rung, over = record.get("wake:bell"), record.get("request", "open") != "open"
-        reached = ("closed_at",) if over and state != "dead" else _REACHED.get(state, ())
+        rung = record.get("wake:bell")
+        entered, reason = _REACHED.get(state, ()), record.get("reason")
+        over = record.get("request", "open") not in ("open", "dead")
+        if over:
+            entered, reason = ("closed_at",), record.get("silence")
         self.links.append(
             MessageLink(
                 message=name,
@@ -277,7 +281,7 @@ class _Chain:
                 sender=record["sender"],
                 recipient=record["to"],
                 state=state,
-                since=_moment(record, *reached, "accepted_at"),
+                since=_moment(record, *entered, "accepted_at"),
                 text=record.get("body", ""),
                 request=record.get("request"),
                 answered_by=record.get("answered_by"),
@@ -285,7 +289,7 @@ class _Chain:
                 holder_lives=record.get("holder") == "alive",
                 reached=int(rung.split(" ")[1]) if rung else None,
                 attempts=int(record["attempts"]),
-                reason=record.get("silence" if over and state != "dead" else "reason") or None,
+                reason=reason or None,
             )
         )
         task = record.get("task") or None
@@ -347,7 +351,8 @@ class _Chain:
             return
         if not live:
             self._note(facts, name, "lease", "away")
-            self.todo.append(Step(what=f"start a process of {name}"))
+            if name != self._caller.agent:
+                self.todo.append(Step(what=f"start a process of {name}"))
         elif asking:
             self._message(asking[0])
         elif len(self.links) == 1 and holds:  # it was asked about
@@ -374,7 +379,7 @@ def why(caller: Caller, about: object) -> Call[Why]:
 
     def read(answer: list[Any]) -> Why:
         chain = _Chain(caller, answer)
-        chain.follow(kind, name)
+        chain.follow()
         return Why(
             about=name,
             at=chain.at,

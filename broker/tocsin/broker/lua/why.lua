@@ -6,7 +6,7 @@
 -- answers: why <now> <1 if there was more> <kind, id, record, ...> ...
 -- moves: none
 -- memory: allow-oom
--- include: seat timer lease mail tasks
+-- include: seat timer lease mail tasks causes
 
 seat.prove(true)
 local answer, todo, seen = { 'why', string.format('%.0f', now), 0 }, {}, {}
@@ -18,83 +18,6 @@ local function look(kind, id)
   end
 end
 
--- A record as a list, its long texts cut: they are for people to recognise.
-local function flat(record)
-  local list = {}
-  for field, value in pairs(record) do
-    list[#list + 1] = field
-    list[#list + 1] = string.sub(value, 1, 400)
-  end
-  return list
-end
-
-local function due(...)
-  local list = {}
-  for _, member in ipairs({ ... }) do
-    local at = redis.call('ZSCORE', key.due(), member)
-    if at then
-      list[#list + 1] = string.match(member, '^%d:(%a+)')
-      list[#list + 1] = at
-    end
-  end
-  return list
-end
-
-local rows = {}
-
-function rows.task(id)
-  local task = pick(key.task(id), { 'state', 'agent', 'generation', 'description', 'created_at',
-    'started_at', 'waiting_since', 'settled_at', 'summary', 'error', 'override', 'question' })
-  if not task.state or not tasks.visible(task) then return end
-  local open = redis.call('ZRANGE', key.questions(id), 0, 9)
-  local place = redis.call('ZRANK', key.queue(task.agent), id)
-  look('message', open[1] or task.question)
-  look('message', 'msg_task_' .. bare(id))
-  look('agent', task.agent)
-  if place then look('task', redis.call('ZRANGE', key.workload(task.agent), 0, 0)[1]) end
-  return { 'task', id, flat(task), due('1:deadline:' .. id), open, place or '' }
-end
-
-function rows.message(id)
-  local m = pick(key.message(id), { 'kind', 'sender', 'sender_generation', 'to', 'was', 'seq', 'task',
-    'state', 'by', 'body', 'wakes', 'accepted_at', 'shown_at', 'taken_at', 'handled_at', 'ended_at',
-    'comes_at', 'attempts', 'error', 'reason', 'request', 'opened_at', 'closed_at', 'answered_by',
-    'reply', 'reply_to', 'silence', 'wake:bell' })
-  local task, episode = string.match(id, '^msg_reminder_(.+)_(%d+)$')
-  if not m.kind and task then   -- nobody was handed it yet: its marker is all there is
-    task = 'task_' .. task
-    look('task', task)
-    local fired = redis.call('GET', key.reminded(task, episode))
-    if fired then
-      m = { kind = 'reminder', sender = '@tocsin', to = 'parent', task = task, state = 'accepted',
-        wakes = '0', accepted_at = fired, attempts = '0' }
-    end
-  end
-  if not m.kind or not mail.visible(m) then return end
-  look('task', m.task)
-  look('message', m.reply)
-  look('agent', m.to)
-  local holder = m.state == 'taken' and redis.call('ZSCORE', key.instances(m.to), m.by)
-  m.holder = holder and tonumber(holder) > wall and 'alive' or ''
-  return { 'message', id, flat(m), due('2:reply:' .. id, '3:ceiling:' .. id, '4:window:' .. id,
-    '6:deliver:' .. id, '7:attend:' .. (m.reply_to or id)) }
-end
-
-function rows.agent(name)
-  local agent = pick(key.agent(name), { 'state', 'status', 'active_at', 'away_since', 'closed_at' })
-  if not agent.state then return end
-  local live = lease.live(name)
-  local last = redis.call('ZRANGE', key.instances(name), -1, -1, 'WITHSCORES')[2]
-  if last and not live then agent.away_since = tostring(timer.on_wall(tonumber(last))) end
-  if live then agent.away_since = nil end
-  local asking = redis.call('ZRANGE', key.asking(name), 0, 9)
-  local holds = redis.call('ZRANGE', key.workload(name), 0, 9)
-  look('message', asking[1])
-  look('task', holds[1])
-  return { 'agent', name, flat(agent), due('7:lease:' .. name, '8:away:' .. name), live and 1 or 0,
-    holds, redis.call('ZCARD', key.queue(name)), asking, mail.unread(name) }
-end
-
 -- What was named is there and may be looked at, or it is refused.
 if args.kind == 'task' then
   tasks.own(args.id)
@@ -104,9 +27,10 @@ elseif args.agent ~= 'parent' or not string.match(args.id, '^msg_reminder_') the
   mail.readable(args.id)
 end
 look(args.kind, args.id)
+local rows = { task = causes.task, message = causes.message, agent = causes.agent }
 local at, limit = 1, tonumber(args.limit)
 while todo[at] and at <= limit do
-  local row = rows[todo[at][1]](todo[at][2])
+  local row = rows[todo[at][1]](todo[at][2], look)
   if row then answer[#answer + 1] = row end
   at = at + 1
 end

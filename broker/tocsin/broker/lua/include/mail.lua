@@ -67,15 +67,10 @@ function mail.need(id, m)
   return m
 end
 
--- Whether the caller may look at a message: it sent it, it is or was its recipient, or the parent.
-function mail.visible(m)
-  return args.agent == 'parent' or seat.meant(m) or seat.was_meant(m) or seat.sent(m)
-end
-
 -- The record of a message that the caller may look at, or a refusal.
 function mail.readable(id)
   local m = mail.need(id)
-  if not mail.visible(m) then
+  if not seat.may_read(m) then
     refuse('forbidden', 'message ', id, ' is between ', m.sender, ' and ', m.to)
   end
   return m
@@ -119,22 +114,6 @@ function mail.unlist(id, m)
     redis.call('ZREM', key.delayed(m.to), id)
     timer.clear('6:deliver:' .. id)
   end
-end
-
--- The same for many envelopes that one agent holds.
-function mail.unlist_held(agent, held)
-  local entries, ids = { steer = {}, follow_up = {} }, {}
-  for id, m in pairs(held) do
-    ids[#ids + 1] = id
-    table.insert(entries[m.delivery], m.entry)
-  end
-  for delivery, list in pairs(entries) do
-    if #list > 0 then
-      redis.pcall('XACK', mail.stream(agent, delivery), 'agent', unpack(list))
-      redis.call('XDEL', mail.stream(agent, delivery), unpack(list))
-    end
-  end
-  if #ids > 0 then redis.call('ZREM', key.waking(agent), unpack(ids)) end
 end
 
 -- An hour after both the envelope and what was expected of it have ended, the record goes.

@@ -73,16 +73,14 @@ local ENVELOPE = { 'id', 'kind', 'sender', 'to', 'task', 'thread', 'reply_to', '
   'body', 'data', 'accepted_at', 'late', 'attempts', 'entry' }
 
 -- Marks the record as handed over and returns its envelope as a flat list of fields and values.
--- Of showing, the first counts; of taking, the last. `m.new`: this was it.
+-- Of showings the first counts, of takings the last.
 function reading.mark(m, turn)
-  local when, who = 'shown_at', 'shown_by'
-  m.new = not m.shown_at
+  local when, who, first = 'shown_at', 'shown_by', not m.shown_at
   if m.state == 'taken' then
-    when, who = 'taken_at', 'taken_by'
-    m.new = m.by ~= args.instance or not m.taken_at
+    when, who, first = 'taken_at', 'taken_by', m.by ~= args.instance or not m.taken_at
     m.by = args.instance
   end
-  if m.new then m[when], m[who] = now, args.instance end
+  if first then m[when], m[who] = now, args.instance end
   if m.kind == 'reminder' then
     redis.call('HSET', key.message(m.id), 'kind', m.kind, 'sender', m.sender, 'to', m.to,
       'delivery', m.delivery, 'wakes', 0, 'task', m.task, 'episode', m.episode, 'seq', m.seq,

@@ -71,6 +71,11 @@ function seat.sent(m)
   return m.sender == args.agent and (m.sender_generation or '0') == me.generation
 end
 
+-- Whether the caller may look at an envelope: its sender, who is or was its recipient, the parent.
+function seat.may_read(m)
+  return args.agent == 'parent' or seat.meant(m) or seat.was_meant(m) or seat.sent(m)
+end
+
 -- Signs of work, as opposed to signs of a running process.
 function seat.active()
   redis.call('HSET', key.agent(args.agent), 'active_at', now)
