@@ -117,7 +117,7 @@ def test_nothing_is_left_of_a_closed_herd_after_its_retention(seen):
     assert {keys.kind_of(key) for key in seen.left} <= {"fleet", "partition", "schedulers"}
 
 
-TOLD = {
+TOLD: dict[str, dict[str, set[str]]] = {
     "message": {
         "accepted": {"accepted"},
         "queued": {"accepted"},
@@ -128,7 +128,7 @@ TOLD = {
         "withdrawn": {"withdrawn"},
         "dead": {"dead"},
     },
-    "task": {"created": {"delegated"}, **{s: {s} for s in TaskState if s != TaskState.CREATED}},
+    "task": {"created": {"delegated"}, **{str(s): {str(s)} for s in TaskState if s != "created"}},
 }
 """For each state of a record, the events of the journal that tell of it."""
 
