@@ -39,9 +39,10 @@ TIMERS = {
         "what the ask came to becomes mail",
     ),
     "8:away:<agent>": ("`away_after` without a live instance", "one notice to the parent"),
-    "9:forget:m:<message>, 9:forget:t:<task>, 9:forget:a:<agent>, 9:forget:herd": (
+    "9:forget:m:<message>, 9:forget:t:<task>, 9:forget:a:<agent>, 9:forget:herd, "
+    "9:forget:journal": (
         "the end of a retention",
-        "the record goes",
+        "the record goes, of a journal its old lines",
     ),
 }
 """Members of a herd's `due` set, in the order in which those of one millisecond fire."""

@@ -180,6 +180,8 @@ def _tasks(parent: Any, scout: Any, planner: Any, clock: ManualClock, scheduler:
     assert scheduler.tick()["reminders"] == 1
     parent.receive().ack()
     refused("pending_requests", scout.done, one.id)
+    for about in (one, two.id, question.message_id, f"msg_reminder_{one.id[5:]}_1", "planner"):
+        assert parent.why(about).links
     planner.reply(question.message_id, "that one")
     scout.done(one.id, summary="found")
     scout.done(one.id, summary="found")

@@ -23,6 +23,7 @@ from tocsin.broker import (
     scripts,
     tasks,
     timers,
+    why,
 )
 from tocsin.broker.caller import Caller, Fleet
 from tocsin.broker.ids import hash_token, keyed_id, make_id, make_token
@@ -68,6 +69,7 @@ def every_call() -> dict[str, scripts.Call[Any]]:
         "drop": dead.drop(CALLER, MESSAGE),
         "hand_back": dead.hand_back(CALLER, MESSAGE),
         "receipt": inbox.receipt(CALLER, MESSAGE),
+        "why": why.why(CALLER, TASK),
         "reply": requests.reply(CALLER, MESSAGE, "yes", key=None, data=None),
         "remind": requests.remind(CALLER, MESSAGE),
         "reroute": requests.reroute(CALLER, MESSAGE, "planner"),

@@ -60,6 +60,7 @@ LOOKS = {
     "task_list",
     "task_read",
     "timers_due",
+    "why",
 }
 """What writes nothing but the partition's clock."""
 

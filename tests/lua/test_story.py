@@ -13,6 +13,7 @@ import redis
 from tests.lua.story import Heard, listen, tell
 from tocsin.broker import keys, scripts
 from tocsin.broker.embedded import EmbeddedServer
+from tocsin.broker.states import TaskState
 
 END = "the story ends here"
 
@@ -114,3 +115,57 @@ def test_no_script_walks_the_key_space(seen):
 def test_nothing_is_left_of_a_closed_herd_after_its_retention(seen):
     """Only the fleet, its partitions' clocks and the schedulers outlive the herds."""
     assert {keys.kind_of(key) for key in seen.left} <= {"fleet", "partition", "schedulers"}
+
+
+TOLD: dict[str, dict[str, set[str]]] = {
+    "message": {
+        "accepted": {"accepted"},
+        "queued": {"accepted"},
+        "delayed": {"returned"},
+        "shown": {"shown"},
+        "taken": {"taken"},
+        "handled": {"handled"},
+        "withdrawn": {"withdrawn"},
+        "dead": {"dead"},
+    },
+    "task": {"created": {"delegated"}, **{str(s): {str(s)} for s in TaskState if s != "created"}},
+}
+"""For each state of a record, the events of the journal that tell of it."""
+
+
+def entered(command: list[str]) -> tuple[str, str, str] | None:
+    """Kind, id and state of a record that a command puts into a state."""
+    kind = keys.kind_of(command[1]) if command[0] == "HSET" else None
+    if kind not in TOLD or "state" not in command:
+        return None
+    state = command[command.index("state") + 1]
+    return kind, command[1].rpartition(":")[2], state
+
+
+def test_every_state_that_mail_and_tasks_come_into_is_in_the_journal(seen):
+    """Accepted, shown, taken, given back, handled, dead, taken back, settled: in the same step."""
+    now: dict[str, str] = {}
+    told = set()
+    for name, _, commands in seen.runs:
+        lines = [
+            " ".join(command).replace("\\", "")
+            for command in commands
+            if command[0] == "XADD" and command[1].endswith(":journal")
+        ]
+        for command in commands:
+            kind, record, state = entered(command) or ("", "", "")
+            before, now[record] = now.get(record), state or now.get(record, "")
+            if not kind or state in ("held", before):
+                continue
+            events = TOLD[kind][state]
+            if state == "accepted" and "accepted_at" not in command:
+                if before not in ("shown", "taken"):
+                    continue  # it is there to be read now, as was told when it was accepted
+                events = {"returned", "rerouted"}
+            said = [line for line in lines if record in line]
+            assert any(f'"event":"{event}"' in line for line in said for event in events), (
+                f"{name} moves {record} from {before} to {state}: {lines}"
+            )
+            told.add((kind, state))
+    wanted = {(kind, state) for kind, states in TOLD.items() for state in states}
+    assert told == wanted

@@ -30,10 +30,12 @@ from tocsin.broker.envelopes import (
     Status,
     Task,
     Wake,
+    WakeTry,
 )
 from tocsin.broker.inbox import Inbox
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.states import TaskState
+from tocsin.broker.why import Why
 
 __all__ = [
     "Agent",
@@ -70,5 +72,7 @@ __all__ = [
     "TaskState",
     "Turn",
     "Wake",
+    "WakeTry",
+    "Why",
     "errors",
 ]

@@ -198,22 +198,50 @@ class AgentInfo(Model):
     fraction: float | None
 
 
+class WakeTry(Model):
+    """The last try to wake a recipient by one path."""
+
+    path: str
+    """`bell`: the processes of the agent that wait for mail."""
+    at: datetime
+    reached: int
+    """How many processes it reached; 0: nobody. On a Cluster, those of the server that rang."""
+
+
 class Receipt(Model):
-    """How far an envelope got, with times; `by` is the instance that took or handled it."""
+    """How far an envelope got, with times.
+
+    `state` is queued, held, delayed, accepted, shown or taken; in the end handled, dead, or
+    withdrawn: taken back. `by` is the instance that holds or handled it. Of showings the first
+    counts, of takings the last.
+    """
 
     message_id: str
     kind: Kind
     sender: str
     recipient: str
+    task_id: str | None
     state: str
     accepted_at: datetime
+    wakes: bool
+    wake: tuple[WakeTry, ...]
+    """The paths by which it was tried to wake the recipient."""
+    not_tried: str | None
+    """Why none was; None if one was."""
     shown_at: datetime | None
+    shown_by: str | None
     taken_at: datetime | None
+    taken_by: str | None
+    comes_at: datetime | None
+    """When it is there again, while it is delayed."""
     handled_at: datetime | None
     ended_at: datetime | None
     by: str | None
     attempts: int
+    error: str | None
+    """What its last failed handler, or its holder's death, left."""
     reason: str | None
+    """Why it is dead or was taken back."""
     request: str | None
     """What became of a request: open, answered, expired, cancelled, settled, dead, no_reply,
     ceiling_active, agent_closed, asker_closed."""
@@ -340,22 +368,59 @@ def read_agent(row: list[Any]) -> AgentInfo:
     )
 
 
+_QUIET = {
+    Kind.REMINDER: "a reminder never wakes",
+    Kind.NOTICE: "this notice waits for the next turn",
+    Kind.REPLY: "it came late, and nothing that is still open waits for it",
+    Kind.TASK_SETTLED: "its task is not watched, or others of its watch are still open",
+}
+_NOT_YET = {
+    "queued": "its task waits for a slot",
+    "held": "it is held for the call that waits for it",
+}
+
+
+def _wakes(record: Mapping[str, str]) -> tuple[WakeTry, ...]:
+    tries = []
+    for field in sorted(record):
+        if field.startswith("wake:"):
+            at, reached = record[field].split(" ")
+            path = field.removeprefix("wake:")
+            tries.append(WakeTry(path=path, at=from_ms(at), reached=int(reached)))
+    return tuple(tries)
+
+
+def _not_tried(record: Mapping[str, str]) -> str:
+    if record["wakes"] == "1":
+        return _NOT_YET.get(record["state"], "it ended before it was there to be read")
+    return f"it is quiet: {_QUIET.get(Kind(record['kind']), 'it waits for the next turn')}"
+
+
 def read_receipt(message_id: str, flat: list[str]) -> Receipt:
     """The receipt of a message record."""
     record = pairs(flat)
+    wake = _wakes(record)
     return Receipt(
         message_id=message_id,
         kind=Kind(record["kind"]),
         sender=record["sender"],
         recipient=record["to"],
+        task_id=record.get("task") or None,
         state=record["state"],
         accepted_at=from_ms(record["accepted_at"]),
+        wakes=record["wakes"] == "1",
+        wake=wake,
+        not_tried=None if wake else _not_tried(record),
         shown_at=_time(record.get("shown_at")),
+        shown_by=record.get("shown_by"),
         taken_at=_time(record.get("taken_at")),
+        taken_by=record.get("taken_by"),
+        comes_at=_time(record.get("comes_at") if record["state"] == "delayed" else None),
         handled_at=_time(record.get("handled_at")),
         ended_at=_time(record.get("ended_at")),
         by=record.get("by") or None,
         attempts=int(record["attempts"]),
+        error=record.get("error") or None,
         reason=record.get("reason") or None,
         request=record.get("request") or None,
         answered_by=record.get("answered_by") or None,

@@ -178,6 +178,8 @@ class HerdSettings(SettingsModel):
     """A closed herd is kept this long"""
     journal_limit: Annotated[Count, Le(10_000_000)] = 10_000
     """Entries of the herd's journal, above which the oldest are dropped"""
+    journal_retention: Tick = timedelta(days=7)
+    """Entries of the herd's journal older than this are dropped"""
 
     @property
     def renews_every(self) -> timedelta:

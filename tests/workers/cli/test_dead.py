@@ -1,4 +1,4 @@
-"""`tocsin dead` and `tocsin hand-back`: what an operator does with mail that is stuck."""
+"""`tocsin dead` and `tocsin message hand-back`: what an operator does with mail that is stuck."""
 
 from __future__ import annotations
 
@@ -122,16 +122,16 @@ def test_mail_of_a_stuck_process(cli):
     """`hand-back` takes it from its holder for any other of that agent; parent only."""
     cli.staff("scout")
     sent = cli.json("message", "scout", "one")["message_id"]
-    assert cli.refused("hand-back", sent)["code"] == "wrong_state"
+    assert cli.refused("message", "hand-back", sent)["code"] == "wrong_state"
     with Broker.connect(cli.url, fleet=cli.fleet) as broker:
         scout = broker.join("release-42", "scout", cli.token("release-42/scout"))
         turn = scout.receive()
         assert cli.json("inbox", *SCOUT)["envelopes"] == []
-        assert cli.refused("hand-back", sent, *SCOUT)["code"] == "forbidden"
-        back = cli.json("hand-back", sent)
+        assert cli.refused("message", "hand-back", sent, *SCOUT)["code"] == "forbidden"
+        back = cli.json("message", "hand-back", sent)
         assert back == {"message_id": sent, "held_by": scout.instance, "withdrawn": False}
         turn.ack()
         assert turn.fenced == (sent,)
         assert [each["attempts"] for each in cli.json("inbox", *SCOUT)["envelopes"]] == [0]
         scout.receive()
-        assert scout.instance in cli.good("hand-back", sent).stdout
+        assert scout.instance in cli.good("message", "hand-back", sent).stdout

@@ -13,11 +13,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from tocsin.broker import agents, asks, inbox, keys, requests
+from tocsin.broker import agents, asks, inbox, keys, requests, why
 from tocsin.broker.asks import Ended, Outcome, Pending, Probe, Watch
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Caller
-from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status
+from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status, Task
 from tocsin.broker.errors import (
     AgentClosed,
     BrokerError,
@@ -31,6 +31,7 @@ from tocsin.broker.inbox import Inbox, Spoilt, Taken
 from tocsin.broker.scripts import Call
 from tocsin.broker.signals import AsyncSignal, in_thread
 from tocsin.broker.validation import check_timeout, printable
+from tocsin.broker.why import Why
 
 if TYPE_CHECKING:
     from tocsin.broker._async.broker import AsyncBroker
@@ -447,6 +448,14 @@ class AsyncAgent:
     async def receipt(self, message: Envelope | str) -> Receipt:
         """How far an envelope got, for its sender, its recipient and the parent."""
         return await self._run(inbox.receipt(self.caller, message))
+
+    async def why(self, about: Envelope | Task | str) -> Why:
+        """What a task, a message or request, a reminder or an agent hangs on: one chain of causes.
+
+        It ends with the timer or agent that moves it on, and with what to do. A child sees its own
+        tasks and mail, the parent all of its herd. As text it is a line for each link.
+        """
+        return await self._run(why.why(self.caller, about))
 
     async def progress(self, text: str, fraction: float | None = None) -> None:
         """Says how far the work is: activity, needing no open task. `fraction` is 0 to 1."""

@@ -14,11 +14,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from tocsin.broker import agents, asks, inbox, keys, requests
+from tocsin.broker import agents, asks, inbox, keys, requests, why
 from tocsin.broker.asks import Ended, Outcome, Pending, Probe, Watch
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Caller
-from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status
+from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status, Task
 from tocsin.broker.errors import (
     AgentClosed,
     BrokerError,
@@ -32,6 +32,7 @@ from tocsin.broker.inbox import Inbox, Spoilt, Taken
 from tocsin.broker.scripts import Call
 from tocsin.broker.signals import Signal, at_once
 from tocsin.broker.validation import check_timeout, printable
+from tocsin.broker.why import Why
 
 if TYPE_CHECKING:
     from tocsin.broker._sync.broker import Broker
@@ -448,6 +449,14 @@ class Agent:
     def receipt(self, message: Envelope | str) -> Receipt:
         """How far an envelope got, for its sender, its recipient and the parent."""
         return self._run(inbox.receipt(self.caller, message))
+
+    def why(self, about: Envelope | Task | str) -> Why:
+        """What a task, a message or request, a reminder or an agent hangs on: one chain of causes.
+
+        It ends with the timer or agent that moves it on, and with what to do. A child sees its own
+        tasks and mail, the parent all of its herd. As text it is a line for each link.
+        """
+        return self._run(why.why(self.caller, about))
 
     def progress(self, text: str, fraction: float | None = None) -> None:
         """Says how far the work is: activity, needing no open task. `fraction` is 0 to 1."""

@@ -31,10 +31,12 @@ if not known.state then
     'role', 'parent', 'label', '', 'registered_at', now)
   seat.load()
   journal('opened', {})
+  timer.set('9:forget:journal', now + tonumber(herd.journal_retention))
 else
   store(args.given)
-  local sources = cjson.decode(herd.sources)
-  for field in pairs(cjson.decode(args.given)) do sources[field] = 'argument' end
+  local given, sources = cjson.decode(args.given), cjson.decode(herd.sources)
+  for field in pairs(given) do sources[field] = 'argument' end
+  if given.journal_retention then timer.set('9:forget:journal', now) end
   redis.call('HSET', key.herd(), 'sources', cjson.encode(sources))
   seat.load()
 end

@@ -7,10 +7,12 @@
 
 seat.prove_parent()
 local sources = cjson.decode(herd.sources)
-for field, value in pairs(cjson.decode(args.given)) do
+local given = cjson.decode(args.given)
+for field, value in pairs(given) do
   redis.call('HSET', key.herd(), field, value)
   sources[field] = args.source
 end
+if given.journal_retention then timer.set('9:forget:journal', now) end
 redis.call('HSET', key.herd(), 'sources', cjson.encode(sources))
 journal('settings', { given = args.given })
 seat.load()

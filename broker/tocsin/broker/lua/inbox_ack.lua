@@ -6,6 +6,22 @@
 -- memory: allow-oom
 -- include: seat timer mail reading
 
+-- Takes the entries of envelopes that the agent holds out of its streams, all at once.
+local function unlist(held)
+  local entries, ids = { steer = {}, follow_up = {} }, {}
+  for id, m in pairs(held) do
+    ids[#ids + 1] = id
+    table.insert(entries[m.delivery], m.entry)
+  end
+  for delivery, list in pairs(entries) do
+    if #list > 0 then
+      redis.pcall('XACK', mail.stream(args.agent, delivery), 'agent', unpack(list))
+      redis.call('XDEL', mail.stream(args.agent, delivery), unpack(list))
+    end
+  end
+  if #ids > 0 then redis.call('ZREM', key.waking(args.agent), unpack(ids)) end
+end
+
 seat.prove()
 local held, handled, answer = {}, {}, { 'acked', 0 }
 for _, item in ipairs(cjson.decode(args.messages)) do
@@ -20,7 +36,7 @@ for _, item in ipairs(cjson.decode(args.messages)) do
   end
 end
 
-mail.unlist_held(args.agent, held)
+unlist(held)
 for _, id in ipairs(handled) do
   redis.call('HSET', key.message(id), 'state', 'handled', 'handled_at', now, 'by', args.instance,
     'entry', '')

@@ -27,5 +27,4 @@ for _, item in ipairs(wanted) do
     answer[2] = answer[2] + 1
   end
 end
-journal('returned', { agent = args.agent, messages = wanted, error = args.error })
 return answer

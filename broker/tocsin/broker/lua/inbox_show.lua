@@ -9,7 +9,7 @@
 
 seat.prove()
 lease.touch()
-local limit, batch, more = tonumber(args.limit), {}, 0
+local limit, batch, shown, more = tonumber(args.limit), {}, {}, 0
 for _, delivery in ipairs({ 'steer', 'follow_up' }) do
   local stream = mail.stream(args.agent, delivery)
   for _, entry in ipairs(redis.call('XRANGE', stream, '-', '+')) do
@@ -20,11 +20,17 @@ for _, delivery in ipairs({ 'steer', 'follow_up' }) do
       more = more + 1
     elseif not elsewhere then
       local m = reading.open(delivery, entry[1], entry[2], held[1] == 'taken' and 'taken' or 'shown')
-      if m then batch[#batch + 1] = m end
+      if m then
+        batch[#batch + 1] = m
+        if held[1] ~= 'shown' and held[1] ~= 'taken' then shown[#shown + 1] = m.id end
+      end
     end
   end
 end
 reading.sort(batch)
 local answer = { 'mail', more }
 for _, m in ipairs(batch) do answer[#answer + 1] = reading.mark(m) end
+if #shown > 0 then
+  journal('shown', { agent = args.agent, instance = args.instance, messages = shown })
+end
 return answer

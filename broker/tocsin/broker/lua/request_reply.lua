@@ -9,11 +9,7 @@
 
 seat.prove()
 if mail.repeated(args.message, args.digest) then return { 'duplicate', args.message } end
-local m = read(key.message(args.request))
-if not m.kind then
-  refuse('unknown_message', 'there is no message ', args.request, " in herd '", args.herd,
-    "'; its record may have ended")
-end
+local m = mail.need(args.request)
 if args.agent == m.sender then
   refuse('forbidden', 'message ', args.request, ' is your own; it is for ', m.to, ' to answer')
 end

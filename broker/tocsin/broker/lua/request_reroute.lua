@@ -21,7 +21,7 @@ redis.call('ZREM', key.asked(m.to), args.request)
 redis.call('ZADD', key.asked(args.target), m.opened_at, args.request)
 redis.call('HSET', key.message(args.request), 'was', m.was and m.was .. ' ' .. m.to or m.to,
   'to', args.target, 'by', '', 'attempts', 0)
-redis.call('HDEL', key.message(args.request), 'shown_at', 'taken_at')
+redis.call('HDEL', key.message(args.request), 'shown_at', 'shown_by', 'taken_at', 'taken_by')
 mail.add(args.request, args.target, m.delivery, m.wakes == '1')
 if m.ask == '1' then
   redis.call('HSET', key.message(args.request), 'rerouted_at', now)

@@ -7,8 +7,7 @@
 -- include: seat timer lease mail tasks requests reminders text attendance
 
 seat.prove_parent()
-local task = read(key.task(args.task))
-if not task.state then refuse('unknown_task', 'there is no task ', args.task, " in herd '", args.herd, "'") end
+local task = tasks.need(args.task)
 if not tasks.open(task) then
   seat.active()
   if task.state ~= 'cancelled' then journal('late_cancel', { task = args.task, reason = args.reason }) end

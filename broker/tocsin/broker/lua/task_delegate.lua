@@ -21,8 +21,7 @@ local child = seat.open_agent(args.child)
 text.check_envelope(args.description, '', 'description')
 local earlier
 if args.continues ~= '' then
-  earlier = read(key.task(args.continues))
-  if not earlier.state then refuse('unknown_task', 'continues: there is no task ', args.continues) end
+  earlier = tasks.need(args.continues)
   if tasks.open(earlier) then
     refuse('wrong_state', 'continues: task ', args.continues, ' is still ', earlier.state,
       '; only an ended task can be continued')
@@ -66,5 +65,6 @@ if free then
 else
   redis.call('ZADD', key.queue(args.child), now, args.task)
   mail.record(envelope)
+  mail.told(envelope)
 end
 return { 'delegated', redis.call('HGETALL', key.task(args.task)), {} }

@@ -7,8 +7,7 @@
 -- include: seat timer lease mail tasks requests reminders text attendance
 
 seat.prove()
-local task = read(key.task(args.task))
-if not task.state then refuse('unknown_task', 'there is no task ', args.task, " in herd '", args.herd, "'") end
+local task = tasks.need(args.task)
 if task.agent ~= args.agent or task.generation ~= me.generation then
   refuse('forbidden', 'task ', args.task, " belongs to agent '", task.agent, "'; only its owner ",
     'may say it is done (the parent may cancel it)')

@@ -4,7 +4,7 @@
 -- answers: tasks <task, its record, its questions> ...
 -- moves: none
 -- memory: allow-oom
--- include: seat
+-- include: seat tasks
 
 seat.prove(true)
 local answer, page, from, limit = { 'tasks' }, {}, 0, tonumber(args.limit)
@@ -13,8 +13,7 @@ repeat
   for _, id in ipairs(page) do
     local task = pick(key.task(id), { 'state', 'agent', 'generation' })
     local wanted = task.state and (args.state == '' or task.state == args.state)
-    local own = task.agent == args.agent and task.generation == me.generation
-    if wanted and (own or args.agent == 'parent') and #answer <= limit then
+    if wanted and tasks.visible(task) and #answer <= limit then
       answer[#answer + 1] = { id, redis.call('HGETALL', key.task(id)),
         redis.call('ZRANGE', key.questions(id), 0, 99) }
     end

@@ -7,12 +7,7 @@
 
 seat.prove_parent()
 local wanted, records = cjson.decode(args.tasks), {}
-for _, id in ipairs(wanted) do
-  records[id] = read(key.task(id))
-  if not records[id].state then
-    refuse('unknown_task', 'there is no task ', id, " in herd '", args.herd, "'")
-  end
-end
+for _, id in ipairs(wanted) do records[id] = tasks.need(id) end
 local answer = { 'watching' }
 for _, id in ipairs(wanted) do
   local task = records[id]

@@ -18,11 +18,13 @@ from tocsin.workers.cli import (
     doctor,
     herd,
     mail,
+    receipts,
     scheduler,
     seat,
     settings,
     task,
     up,
+    why,
 )
 
 app = typer.Typer(
@@ -33,7 +35,22 @@ app = typer.Typer(
     epilog="Start with `tocsin demo` to see what it is, or `tocsin up` to have it.",
 )
 
-for module in (up, demo, scheduler, doctor, herd, agent, task, mail, dead, ask, seat, settings):
+for module in (
+    up,
+    demo,
+    scheduler,
+    doctor,
+    herd,
+    agent,
+    task,
+    receipts,
+    mail,
+    dead,
+    ask,
+    why,
+    seat,
+    settings,
+):
     app.add_typer(module.app)
 
 

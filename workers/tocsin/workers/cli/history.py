@@ -16,6 +16,21 @@ LOOK_AGAIN = 0.5
 PAGE = 1_000
 """Entries that one look reads at most."""
 
+_STYLES = STYLES | {
+    "accepted": "cyan",
+    "shown": "blue",
+    "taken": "blue",
+    "handled": "green",
+    "returned": "yellow",
+    "reminded": "yellow",
+    "withdrawn": "magenta",
+    "dead": "red",
+    "lost": "red",
+    "refused": "red",
+    "set_aside": "red",
+}
+"""The colour of each event that is no state of a task."""
+
 _SHOWN_FIRST = ("event", "agent", "sender", "recipient", "task", "message", "tasks", "messages")
 _OF_AGENTS = ("text", "error", "reason", "detail", "summary", "body")
 
@@ -39,7 +54,7 @@ def line(entry: JournalEntry) -> Line:
     """An entry on one line: local time, event, who, which ids, what else. Agents are quoted."""
     parts: list[str | tuple[str, str]] = [
         (f"{entry.at.astimezone():%Y-%m-%d %H:%M:%S %Z}  ", "dim"),
-        (f"{one_line(entry.event):<18}", STYLES.get(entry.event, "bold")),
+        (f"{one_line(entry.event):<18}", _STYLES.get(entry.event, "bold")),
         f" {one_line(_who(entry)):<22}",
         (" ".join([*map(one_line, _ids(entry)), ""]), "cyan"),
     ]

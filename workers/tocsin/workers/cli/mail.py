@@ -1,4 +1,4 @@
-"""Mail of the seat's agent: `message`, `reply`, `inbox`, `ack`; questions; signs of work."""
+"""Mail of the seat's agent: `message send`, `reply`, `inbox`, `ack`; questions; signs of work."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tocsin.broker import Delivery, Envelope, Kind, Sent, Status
+from tocsin.workers.cli import receipts
 from tocsin.workers.cli.agent import AgentName, list_agents
-from tocsin.workers.cli.blocks import Cell, Facts, Quoted, age, when
+from tocsin.workers.cli.blocks import Facts, Quoted, age
 from tocsin.workers.cli.complete import complete_request, complete_task
 from tocsin.workers.cli.inputs import KeyOption, read_span, read_text
 from tocsin.workers.cli.session import Session, command
@@ -19,7 +20,6 @@ from tocsin.workers.cli.session import Session, command
 app = typer.Typer()
 
 Body = Annotated[str, typer.Argument(metavar="TEXT", help="What to say; `-` reads it from stdin.")]
-MessageId = Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's id.")]
 RequestId = Annotated[
     str,
     typer.Argument(
@@ -36,9 +36,9 @@ def _sent(session: Session, sent: Sent, done: str) -> None:
     session.out.result(sent, Text.assemble(f"{done} ", (sent.message_id, "cyan"), note))
 
 
+@command(app, "send", example="tocsin send planner TEXT", seat=True, hidden=True)
 @command(
-    app,
-    "message",
+    receipts.app,
     "send",
     example='tocsin message planner "Which backoff?" --task task_... --expects-reply',
     seat=True,
@@ -73,7 +73,7 @@ def message(
     ] = None,
     key: KeyOption = None,
 ) -> None:
-    """Write to another agent of the herd. It wakes. `send` is the same command.
+    """Write to another agent of the herd. It wakes. `tocsin message AGENT TEXT` is the same.
 
     With --expects-reply it is a question: the linked task waits until it is answered, and the
     parent is reminded once when that drags on.
@@ -138,8 +138,8 @@ def cancel_request(session: Session, message: RequestId) -> None:
     session.out.result({"message_id": message, "request": "cancelled"}, f"{message} is cancelled.")
 
 
-@command(app, "hand-back", example="tocsin hand-back msg_...", seat=True)
-def hand_back(session: Session, message: MessageId) -> None:
+@command(receipts.app, "hand-back", example="tocsin message hand-back msg_...", seat=True)
+def hand_back(session: Session, message: receipts.MessageId) -> None:
     """Take mail from a process that is alive and stuck, for any other of its agent. Parent only.
 
     No attempt is counted, and what the old holder still says of it is fenced. What it did with it
@@ -248,43 +248,5 @@ def status(
     )
 
 
-@command(app, "receipt", example="tocsin receipt msg_...", seat=True)
-def receipt(session: Session, message: MessageId) -> None:
-    """Show how far a message got: accepted, shown, taken, handled, or why not."""
-    found = session.agent().receipt(message)
-    now = session.now()
-    times: list[tuple[str, Cell | None]] = [
-        (name, when(moment, now) if moment else None)
-        for name, moment in (
-            ("accepted", found.accepted_at),
-            ("shown", found.shown_at),
-            ("taken", found.taken_at),
-            ("handled", found.handled_at),
-            ("ended", found.ended_at),
-        )
-    ]
-    reason: list[RenderableType] = []
-    if found.reason:
-        reason = [Text("reason", style="bold"), Quoted(found.reason)]
-    session.out.result(
-        found,
-        Facts(
-            [
-                ("message", found.message_id),
-                ("kind", found.kind.replace("_", " ")),
-                ("from", found.sender),
-                ("to", found.recipient),
-                ("state", found.state),
-                *times,
-                ("by", found.by),
-                ("attempts", str(found.attempts) if found.attempts else None),
-                ("question", found.request),
-                ("answered by", found.answered_by),
-                ("reply", found.reply),
-            ]
-        ),
-        *reason,
-    )
-
-
+command(app, "receipt", example="tocsin receipt msg_...", seat=True, hidden=True)(receipts.show)
 command(app, "roster", example="tocsin roster", seat=True)(list_agents)

@@ -334,11 +334,12 @@ def command(
     example: str,
     seat: bool = False,
     bare: bool = False,
+    hidden: bool = False,
 ) -> Callable[[Run[P]], Run[P]]:
     """Registers a function as a command; its help is its docstring and the example.
 
-    `aliases` work too, unlisted. With `bare` the group itself does the same when no sub-command
-    follows.
+    `aliases` work too, unlisted, as does the command itself where it is `hidden`. With `bare` the
+    group itself does the same when no sub-command follows.
     """
 
     def register(run: Run[P]) -> Run[P]:
@@ -347,7 +348,7 @@ def command(
         parameters = [*own, *([_SEAT] if seat else []), *_SHARED]
         invoke = _shaped(_invocation(run, name), parameters, run.__doc__)
         epilog = f"Example: {example}"
-        app.command(name, epilog=epilog)(invoke)
+        app.command(name, epilog=epilog, hidden=hidden)(invoke)
         for alias in aliases:
             app.command(alias, epilog=epilog, hidden=True)(invoke)
         if bare:

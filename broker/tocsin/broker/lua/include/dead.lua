@@ -130,7 +130,7 @@ function dead.failed(id, m, reason, delay)
   if attempts >= tonumber(herd.max_attempts) then
     dead.bury(id, m, 'failed ' .. attempts .. ' times, last: ' .. reason)
   else
-    mail.hand_back(id, m, delay)
+    mail.hand_back(id, m, delay, reason)
   end
 end
 

@@ -1,4 +1,5 @@
--- The end of records: `m:<message>`, `t:<task>`, `a:<agent>` one at a time, `herd` in passes.
+-- The end of records: `m:<message>`, `t:<task>`, `a:<agent>` one at a time, `herd` and `journal` in
+-- passes.
 
 local function forget_message(id) redis.call('DEL', key.message(id), key.attending(id)) end
 
@@ -46,7 +47,30 @@ local function forget_herd(limit)
   redis.call('ZREM', key.herds(), args.herd)
 end
 
+-- One pass over the oldest lines of the journal. The next comes when the oldest that stays is old
+-- enough, though not for every line by itself. Ids tell their age by the server's clock only.
+local function forget_lines(limit)
+  local kept, old, oldest = tonumber(herd.journal_retention), {}, now
+  for _, line in ipairs(redis.call('XRANGE', key.journal(), '-', '+', 'COUNT', limit)) do
+    local at = cjson.decode(line[2][2]).at
+    if at > now - kept then
+      oldest = at
+      break
+    end
+    old[#old + 1] = line[1]
+  end
+  if #old > 0 then redis.call('XDEL', key.journal(), unpack(old)) end
+  local next = math.ceil(math.max(oldest + kept, now + kept / 20))
+  timer.set('9:forget:journal', #old < limit and next or now)
+end
+
 function forget.pass(what)
-  if what == 'herd' then forget_herd(100) else forget_record(what) end
+  if what == 'herd' then
+    forget_herd(100)
+  elseif what == 'journal' then
+    forget_lines(200)
+  else
+    forget_record(what)
+  end
   return 1
 end

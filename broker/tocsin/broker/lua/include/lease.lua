@@ -72,7 +72,10 @@ function lease.gone(agent, instance, counted)
   for _, ask in ipairs(redis.call('ZRANGE', key.asking(agent), 0, 999)) do
     if redis.call('HGET', key.message(ask), 'probing') == '1' then asks.refresh(ask) end
   end
-  if not lease.live(agent) then lease.absent(agent) end
+  if not lease.live(agent) then
+    redis.call('HSET', key.agent(agent), 'away_since', now)
+    lease.absent(agent)
+  end
   if agent == 'parent' then reminders.arm() end
   return true
 end

@@ -7,31 +7,31 @@ function mail.stream(agent, delivery)
   return key.inbox(agent)
 end
 
-function mail.ring(agent, what) redis.call('PUBLISH', bell(agent), what or 'mail') end
+-- Rings an agent's bell: how many processes heard it.
+function mail.ring(agent, what) return redis.call('PUBLISH', bell(agent), what or 'mail') end
 
--- Puts an envelope where its recipient reads it. Its place there, for the record.
+-- Puts an envelope where its recipient reads it, and rings if it wakes. What its record has to know
+-- of that, as a list of fields and values. For each path by which a recipient can be woken there is
+-- a field `wake:<path>`: when it was last tried, and how many processes it reached.
 local function place(id, to, delivery, wakes)
   local seq = redis.call('HINCRBY', key.herd(), 'seq', 1)
   local entry = redis.call('XADD', mail.stream(to, delivery), '*', 'm', id, 's', seq)
-  if wakes then
-    redis.call('ZADD', key.waking(to), seq, id)
-    mail.ring(to)
-  end
-  return entry, seq
+  if not wakes then return { 'entry', entry, 'seq', seq } end
+  redis.call('ZADD', key.waking(to), seq, id)
+  return { 'entry', entry, 'seq', seq, 'wake:bell', string.format('%.0f %d', now, mail.ring(to)) }
 end
 
 -- The same for an envelope that was recorded before.
 function mail.add(id, to, delivery, wakes)
-  local entry, seq = place(id, to, delivery, wakes)
-  redis.call('HSET', key.message(id), 'state', 'accepted', 'entry', entry, 'seq', seq)
+  redis.call('HSET', key.message(id), 'state', 'accepted', unpack(place(id, to, delivery, wakes)))
 end
 
-local OPTIONAL = { 'thread', 'reply_to', 'body', 'data', 'late', 'entry', 'seq', 'request',
-  'opened_at', 'deadline' }
+local OPTIONAL = { 'thread', 'reply_to', 'body', 'data', 'late', 'request', 'opened_at', 'deadline' }
 
 -- Records an envelope. `m`: id kind sender to delivery wakes, and as they apply task digest
--- sender_generation state and what is OPTIONAL, which is not there if it is empty.
-function mail.record(m)
+-- sender_generation state and what is OPTIONAL, which is not there if it is empty; `placed`: what
+-- `place` said.
+function mail.record(m, placed)
   local fields = { 'kind', m.kind, 'sender', m.sender, 'to', m.to,
     'delivery', m.delivery or 'follow_up', 'wakes', m.wakes and 1 or 0, 'task', m.task or '',
     'digest', m.digest or '', 'sender_generation', m.sender_generation or 0,
@@ -42,6 +42,7 @@ function mail.record(m)
       fields[#fields + 1] = m[field]
     end
   end
+  for _, value in ipairs(placed or {}) do fields[#fields + 1] = value end
   redis.call('HSET', key.message(m.id), unpack(fields))
 end
 
@@ -52,9 +53,27 @@ function mail.told(m)
 end
 
 function mail.send(m)
-  m.entry, m.seq = place(m.id, m.to, m.delivery or 'follow_up', m.wakes)
-  mail.record(m)
+  mail.record(m, place(m.id, m.to, m.delivery or 'follow_up', m.wakes))
   mail.told(m)
+end
+
+-- The record of a message (`m`, where it was read already), or a refusal.
+function mail.need(id, m)
+  m = m or read(key.message(id))
+  if not m.kind then
+    refuse('unknown_message', 'there is no message ', id, " in herd '", args.herd,
+      "'; its record may have ended")
+  end
+  return m
+end
+
+-- The record of a message that the caller may look at, or a refusal.
+function mail.readable(id)
+  local m = mail.need(id)
+  if not seat.may_read(m) then
+    refuse('forbidden', 'message ', id, ' is between ', m.sender, ' and ', m.to)
+  end
+  return m
 end
 
 -- Whether a record of this id is there already: a repeat of the same call, or a conflict.
@@ -97,22 +116,6 @@ function mail.unlist(id, m)
   end
 end
 
--- The same for many envelopes that one agent holds.
-function mail.unlist_held(agent, held)
-  local entries, ids = { steer = {}, follow_up = {} }, {}
-  for id, m in pairs(held) do
-    ids[#ids + 1] = id
-    table.insert(entries[m.delivery], m.entry)
-  end
-  for delivery, list in pairs(entries) do
-    if #list > 0 then
-      redis.pcall('XACK', mail.stream(agent, delivery), 'agent', unpack(list))
-      redis.call('XDEL', mail.stream(agent, delivery), unpack(list))
-    end
-  end
-  if #ids > 0 then redis.call('ZREM', key.waking(agent), unpack(ids)) end
-end
-
 -- An hour after both the envelope and what was expected of it have ended, the record goes.
 -- Requests stay as long as tasks do, because a late answer must find its question.
 function mail.retire(id, kept_for)
@@ -144,12 +147,13 @@ end
 
 -- Gives held mail back, for anyone who serves the agent to take again. What is not to be done any
 -- more is taken back instead: unread it would have been, and nobody should begin with it anew.
-function mail.hand_back(id, m, delay)
+function mail.hand_back(id, m, delay, why)
   if mail.pointless(m) then return mail.take_back(id, m, 'what it asks for has ended') end
+  journal('returned', { message = id, agent = m.to, instance = m.by, error = why })
   mail.unlist(id, m)
   redis.call('HSET', key.message(id), 'by', '')
   if delay and delay > 0 then
-    redis.call('HSET', key.message(id), 'state', 'delayed', 'entry', '')
+    redis.call('HSET', key.message(id), 'state', 'delayed', 'entry', '', 'comes_at', now + delay)
     redis.call('ZADD', key.delayed(m.to), now + delay, id)
     timer.set('6:deliver:' .. id, now + delay)
   else

@@ -5,6 +5,11 @@ local function drop(stream, entry)
   redis.call('XDEL', stream, entry)
 end
 
+local OVER = 'it is not true any more'
+
+-- A reminder that was never handed over has no record to be taken back.
+local function unsaid(id) journal('withdrawn', { message = id, kind = 'reminder', reason = OVER }) end
+
 -- The record behind a stream entry, made ready to be handed over as `state` ('taken', 'shown');
 -- nil if there is nothing to hand over any more, in which case the entry is gone too.
 local function open(delivery, entry, fields, state)
@@ -12,7 +17,10 @@ local function open(delivery, entry, fields, state)
   if not m then error({ err = id }) end
   if fields[1] == 'r' and not m.state then
     local task, episode = fields[2], fields[4]
-    if not reminders.holds(task, episode) then return drop(mail.stream(args.agent, delivery), entry) end
+    if not reminders.holds(task, episode) then
+      unsaid(id)
+      return drop(mail.stream(args.agent, delivery), entry)
+    end
     m = { kind = 'reminder', sender = '@tocsin', to = args.agent, delivery = delivery, wakes = '0',
       task = task, episode = episode, seq = fields[6] or 0, attempts = 0, entry = entry,
       accepted_at = redis.call('GET', key.reminded(task, episode)) or now }
@@ -33,8 +41,12 @@ local function open(delivery, entry, fields, state)
     if not over then tasks.start(m.task) end
   end
   if over then
-    -- A reminder that was never handed over has no record.
-    if m.state then mail.take_back(id, m, 'it is not true any more') else mail.unlist(id, m) end
+    if m.state then
+      mail.take_back(id, m, OVER)
+    else
+      unsaid(id)
+      mail.unlist(id, m)
+    end
     return nil
   end
   m.id, m.state = id, state
@@ -53,21 +65,25 @@ local ENVELOPE = { 'id', 'kind', 'sender', 'to', 'task', 'thread', 'reply_to', '
   'body', 'data', 'accepted_at', 'late', 'attempts', 'entry' }
 
 -- Marks the record as handed over and returns its envelope as a flat list of fields and values.
+-- Of showings the first counts, of takings the last.
 function reading.mark(m, turn)
-  local when = m.state == 'taken' and 'taken_at' or 'shown_at'
-  m[when] = m[when] or now
-  m.by = m.state == 'taken' and args.instance or m.by or ''
+  local when, who, first = 'shown_at', 'shown_by', not m.shown_at
+  if m.state == 'taken' then
+    when, who, first = 'taken_at', 'taken_by', m.by ~= args.instance or not m.taken_at
+    m.by = args.instance
+  end
+  if first then m[when], m[who] = now, args.instance end
   if m.kind == 'reminder' then
     redis.call('HSET', key.message(m.id), 'kind', m.kind, 'sender', m.sender, 'to', m.to,
       'delivery', m.delivery, 'wakes', 0, 'task', m.task, 'episode', m.episode, 'seq', m.seq,
       'attempts', m.attempts, 'accepted_at', m.accepted_at, 'entry', m.entry, 'data', m.data)
   end
   if m.state == 'taken' then
-    redis.call('HSET', key.message(m.id), 'state', m.state, 'by', m.by, when, m[when], 'turn',
-      turn or m.turn or '')
+    redis.call('HSET', key.message(m.id), 'state', m.state, 'by', m.by, when, m[when], who, m[who],
+      'turn', turn or m.turn or '')
     if m.wakes == '1' then redis.call('ZREM', key.waking(args.agent), m.id) end
   else
-    redis.call('HSET', key.message(m.id), 'state', m.state, 'by', m.by, when, m[when])
+    redis.call('HSET', key.message(m.id), 'state', m.state, 'by', m.by or '', when, m[when], who, m[who])
   end
   local flat = {}
   for _, field in ipairs(ENVELOPE) do
@@ -115,12 +131,9 @@ end
 -- 'over' (it was rerouted), 'fenced' when it went to another instance meanwhile. `entry`: the
 -- delivery it was taken by, or '' where the agent names a message it was shown.
 function reading.held(id, entry)
-  local m = mail.look(id)
-  if not m.kind then
-    refuse('unknown_message', 'there is no message ', id, " in herd '", args.herd, "'; its record may have ended")
-  end
+  local m = mail.need(id, mail.look(id))
   if m.to ~= args.agent then
-    if string.find(' ' .. (m.was or '') .. ' ', ' ' .. args.agent .. ' ', 1, true) then return 'over' end
+    if seat.was_meant(m) then return 'over' end
     refuse('forbidden', 'message ', id, " was sent to agent '", m.to, "', not to you")
   end
   if m.state == 'handled' and entry ~= '' and m.by ~= args.instance then return 'fenced' end

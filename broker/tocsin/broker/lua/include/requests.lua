@@ -107,16 +107,12 @@ end
 
 -- Whether the caller may answer: it is, or was before a reroute, the recipient; or the parent.
 function requests.may_answer(m)
-  return seat.meant(m) or args.agent == 'parent' or
-    string.find(' ' .. (m.was or '') .. ' ', ' ' .. args.agent .. ' ', 1, true) ~= nil
+  return seat.meant(m) or args.agent == 'parent' or seat.was_meant(m)
 end
 
 -- The record of an open request, or a refusal that says what it is instead.
 function requests.need_open(id)
-  local m = read(key.message(id))
-  if not m.kind then
-    refuse('unknown_message', 'there is no message ', id, " in herd '", args.herd, "'")
-  end
+  local m = mail.need(id)
   if m.kind ~= 'request' then refuse('wrong_state', 'message ', id, ' is a ', m.kind, ', not a request') end
   if m.request ~= 'open' then refuse('wrong_state', 'request ', id, ' is no longer open: ', m.request) end
   return m

@@ -61,9 +61,19 @@ function seat.meant(m)
   return m.to == args.agent and tonumber(m.seq or 0) > tonumber(me.born or 0)
 end
 
+-- Whether it was put to the caller before it was rerouted.
+function seat.was_meant(m)
+  return string.find(' ' .. (m.was or '') .. ' ', ' ' .. args.agent .. ' ', 1, true) ~= nil
+end
+
 -- Whether the caller sent an envelope, and not who had its name before.
 function seat.sent(m)
   return m.sender == args.agent and (m.sender_generation or '0') == me.generation
+end
+
+-- Whether the caller may look at an envelope: its sender, who is or was its recipient, the parent.
+function seat.may_read(m)
+  return args.agent == 'parent' or seat.meant(m) or seat.was_meant(m) or seat.sent(m)
 end
 
 -- Signs of work, as opposed to signs of a running process.

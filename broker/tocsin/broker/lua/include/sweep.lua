@@ -10,6 +10,9 @@ local function close_entry(agent, delivery, entry)
     return dead.bury(id, m, 'agent ' .. agent .. ' was closed', true)
   end
   redis.call('XDEL', mail.stream(agent, delivery), entry[1])
+  if entry[2][1] == 'r' then
+    journal('withdrawn', { message = id, kind = 'reminder', reason = 'agent ' .. agent .. ' was closed' })
+  end
   if m.entry == entry[1] then redis.call('DEL', key.message(id)) end
 end
 

@@ -4,13 +4,24 @@ function tasks.open(task)
   return task.state == 'created' or task.state == 'running' or task.state == 'waiting'
 end
 
--- A task that the caller may speak for: its own, or any of the herd to the parent.
-function tasks.own(id)
+-- The record of a task, or a refusal.
+function tasks.need(id)
   local task = read(key.task(id))
   if not task.state then
-    refuse('unknown_task', 'there is no task ', id, " in herd '", args.herd, "'")
+    refuse('unknown_task', 'there is no task ', id, " in herd '", args.herd, "'; its record may have ended")
   end
-  if args.agent ~= 'parent' and (task.agent ~= args.agent or task.generation ~= me.generation) then
+  return task
+end
+
+-- Whether the caller owns a task, or is the parent.
+function tasks.visible(task)
+  return args.agent == 'parent' or task.agent == args.agent and task.generation == me.generation
+end
+
+-- A task that the caller may speak for: its own, or any of the herd to the parent.
+function tasks.own(id)
+  local task = tasks.need(id)
+  if not tasks.visible(task) then
     refuse('forbidden', 'task ', id, " belongs to agent '", task.agent, "'; name your own task, or none")
   end
   return task

@@ -1,0 +1,391 @@
+"""Why something waits: one chain of causes, from what was asked about to what it now hangs on.
+
+`why` makes the call. Its script answers with facts: the task, message or agent that was named, what
+each of them waits for in turn, and their timers. `_Chain` follows them; no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from tocsin.broker import rendering
+from tocsin.broker.caller import Caller
+from tocsin.broker.clock import from_ms
+from tocsin.broker.envelopes import Envelope, Kind, Model, Task, pairs
+from tocsin.broker.errors import InvalidInput
+from tocsin.broker.ids import PARENT
+from tocsin.broker.scripts import Call
+from tocsin.broker.states import TaskState
+from tocsin.broker.validation import check_id, check_name
+
+MOST = 60
+"""How many tasks, messages and agents one look follows."""
+
+
+class TaskLink(Model):
+    """A task. `since`: when it came into its state; `queued`: it has no slot yet."""
+
+    kind: Literal["task"] = "task"
+    task: str
+    agent: str
+    state: TaskState
+    queued: bool
+    since: datetime
+    description: str
+    open_requests: tuple[str, ...]
+    reason: str | None
+    """Why it ended, or what its owner said at the end."""
+
+
+class MessageLink(Model):
+    """An envelope. `since`: when it came into its state, or what it asked for ended; `by`: the
+    instance that holds or handled it."""
+
+    kind: Literal["message"] = "message"
+    message: str
+    envelope: Kind
+    sender: str
+    recipient: str
+    state: str
+    since: datetime
+    text: str
+    request: str | None
+    """What became of a request: open, answered, and so on."""
+    answered_by: str | None
+    by: str | None
+    holder_lives: bool
+    reached: int | None
+    """How many processes its last bell reached; None if none was rung."""
+    attempts: int
+    reason: str | None
+
+
+class AgentLink(Model):
+    """An agent, and whether a process of it runs; `away_since` None: none ever ran."""
+
+    kind: Literal["agent"] = "agent"
+    agent: str
+    state: str
+    present: bool
+    away_since: datetime | None
+    status: str | None
+    active_at: datetime | None
+    holds: tuple[str, ...]
+    queued: int
+    asks: tuple[str, ...]
+    unread: int
+
+
+class CycleLink(Model):
+    """Agents that wait for one another, the first of them named again at the end."""
+
+    kind: Literal["cycle"] = "cycle"
+    agents: tuple[str, ...]
+
+
+class TimerLink(Model):
+    """What happens by itself next, unless something else does. `overdue`: no scheduler fired it."""
+
+    kind: Literal["timer"] = "timer"
+    timer: str
+    """deadline, reply, ceiling, window, deliver, attend, lease or away."""
+    of: str
+    """The task, message or agent whose timer it is."""
+    task: str | None
+    at: datetime
+    overdue: bool
+
+
+Link = Annotated[
+    TaskLink | MessageLink | AgentLink | CycleLink | TimerLink, Field(discriminator="kind")
+]
+
+
+class Step(Model):
+    """Something to do about it, and the command for it where there is one."""
+
+    what: str
+    command: str | None = None
+
+
+class Why(Model):
+    """One chain of causes; as text, a line for each link and one for what to do.
+
+    `cut`: there was more than one look follows.
+    """
+
+    about: str
+    at: datetime
+    links: tuple[Link, ...]
+    todo: tuple[Step, ...]
+    cut: bool
+
+    def __str__(self) -> str:
+        return "\n".join(rendering.why(self))
+
+
+class _Facts(NamedTuple):
+    """A record of the answer, its timers, and what else the script says of its kind."""
+
+    record: Mapping[str, str]
+    due: Mapping[str, str]
+    more: list[Any]
+
+
+def _moment(record: Mapping[str, str], *fields: str) -> datetime:
+    return from_ms(next(record[field] for field in fields if record.get(field)))
+
+
+_ENTERED = {
+    "waiting": ("waiting_since", "created_at"),
+    "running": ("started_at", "created_at"),
+    "created": ("created_at",),
+}
+_REACHED = {
+    "shown": ("shown_at",),
+    "taken": ("taken_at",),
+    "handled": ("handled_at",),
+    "withdrawn": ("ended_at",),
+    "dead": ("ended_at",),
+}
+
+
+class _Chain:
+    """Follows the facts link by link, as `caller` may see them."""
+
+    def __init__(self, caller: Caller, answer: list[Any]) -> None:
+        self._caller = caller
+        self.at = from_ms(answer[1])
+        self.cut = bool(int(answer[2]))
+        self.links: list[Link] = []
+        self.todo: list[Step] = []
+        self._facts = {
+            (kind, name): _Facts(pairs(flat), pairs(due), more)
+            for kind, name, flat, due, *more in answer[3:]
+        }
+        self._timers: list[TimerLink] = []
+        self._waiting: list[str] = []
+        """Agents that wait, each for the next."""
+        self._open: tuple[str, Mapping[str, str]] | None = None
+        """The last open request on the way: what all before it waits for."""
+
+    def follow(self) -> None:
+        """Adds what was asked about and all that it hangs on, and what to do about that."""
+        kind, name = next(iter(self._facts))
+        step: Callable[[str], None] = getattr(self, f"_{kind}")
+        step(name)
+        if self._open:
+            self._advise(*self._open)
+        if self._timers:
+            first = min(self._timers, key=lambda each: each.at)
+            self.links.append(first)
+            if first.overdue:
+                self.todo.insert(0, Step(what="run a scheduler", command="tocsin scheduler"))
+
+    def _advise(self, name: str, question: Mapping[str, str]) -> None:
+        """What the caller can do about an open request."""
+        me = self._caller.agent
+        answer = ("answer", f"tocsin reply {name} TEXT")
+        if me == question["to"]:
+            self._may(me, answer)
+        else:
+            remind, reroute = f"tocsin remind {name}", f"tocsin reroute {name} AGENT"
+            self._may(PARENT, ("remind", remind), ("reroute", reroute), answer)
+        if me in (question["sender"], PARENT):
+            self._may(me, ("cancel", f"tocsin cancel-request {name}"))
+
+    def _find(self, kind: str, name: str) -> _Facts | None:
+        """The facts of the next link, each of which is followed once."""
+        return self._facts.pop((kind, name), None)
+
+    def _note(self, facts: _Facts, of: str, *timers: str, task: str | None = None) -> None:
+        for timer in timers:
+            if timer in facts.due:
+                at = from_ms(facts.due[timer])
+                self._timers.append(
+                    TimerLink(timer=timer, of=of, task=task, at=at, overdue=at < self.at)
+                )
+
+    def _may(self, agent: str, *steps: tuple[str, str]) -> None:
+        if self._caller.agent == agent:
+            self.todo += [Step(what=what, command=command) for what, command in steps]
+
+    # ---------------------------------------------------------------- tasks
+
+    def _task(self, name: str) -> None:
+        facts = self._find("task", name)
+        if facts is None:
+            return
+        record, (questions, place) = facts.record, facts.more
+        state, agent = TaskState(record["state"]), record["agent"]
+        why = (record.get(field) for field in ("error", "override", "summary"))
+        self.links.append(
+            TaskLink(
+                task=name,
+                agent=agent,
+                state=state,
+                queued=place != "",
+                since=_moment(record, *_ENTERED.get(state, ("settled_at",))),
+                description=record["description"],
+                open_requests=tuple(questions),
+                reason=next(filter(None, why), None) if state.terminal else None,
+            )
+        )
+        self._note(facts, name, "deadline", task=name)
+        if state.terminal:
+            if state is not TaskState.COMPLETED:
+                self._may(PARENT, ("do it again", f"tocsin task retry {name}"))
+        elif place != "":
+            self._behind(agent)
+        elif questions:
+            self._message(questions[0])
+        elif state is TaskState.CREATED:
+            self._message(f"msg_task_{name.partition('_')[2]}")
+        else:
+            self._agent(agent)
+            if not self._open:
+                ask = f"tocsin message {agent} TEXT --steer"
+                self._may(
+                    PARENT, ("ask how far it is", ask), ("cancel", f"tocsin task cancel {name}")
+                )
+
+    def _behind(self, agent: str) -> None:
+        """A queued task waits for the slot of another."""
+        facts = self._facts.get(("agent", agent))
+        holds = facts.more[1] if facts else []
+        if holds:
+            self._task(holds[0])
+        else:
+            self._agent(agent)
+
+    # ---------------------------------------------------------------- mail
+
+    def _message(self, name: str) -> None:
+        facts = self._find("message", name)
+        if facts is None:
+            return
+        record, state = facts.record, facts.record["state"]
+        rung = record.get("wake:bell")
+        entered, reason = _REACHED.get(state, ()), record.get("reason")
+        over = record.get("request", "open") not in ("open", "dead")
+        if over:
+            entered, reason = ("closed_at",), record.get("silence")
+        self.links.append(
+            MessageLink(
+                message=name,
+                envelope=Kind(record["kind"]),
+                sender=record["sender"],
+                recipient=record["to"],
+                state=state,
+                since=_moment(record, *entered, "accepted_at"),
+                text=record.get("body", ""),
+                request=record.get("request"),
+                answered_by=record.get("answered_by"),
+                by=record.get("by") or None,
+                holder_lives=record.get("holder") == "alive",
+                reached=int(rung.split(" ")[1]) if rung else None,
+                attempts=int(record["attempts"]),
+                reason=reason or None,
+            )
+        )
+        task = record.get("task") or None
+        self._note(facts, name, *facts.due, task=task)
+        if state == "dead":
+            self._dead(name)
+        elif over:
+            if record.get("reply"):
+                self._message(record["reply"])
+        elif state == "queued" and task:
+            self._task(task)
+        elif record.get("request") == "open":
+            self._question(name, record)
+        elif state not in ("delayed", "held", "handled", "withdrawn"):
+            self._agent(record["to"])
+            if state in ("shown", "taken"):
+                self._may(record["to"], ("say that it is handled", f"tocsin ack {name}"))
+
+    def _dead(self, name: str) -> None:
+        replay, drop = f"tocsin dead replay {name}", f"tocsin dead drop {name}"
+        self._may(PARENT, ("replay", replay), ("drop", drop))
+
+    def _question(self, name: str, record: Mapping[str, str]) -> None:
+        """An open request: whoever asked waits for whoever is to answer."""
+        self._open = name, record
+        if not self._waiting:
+            self._waiting.append(record["sender"])
+        recipient = record["to"]
+        if recipient in self._waiting:
+            circle = self._waiting[self._waiting.index(recipient) :]
+            self.links.append(CycleLink(agents=(*circle, recipient)))
+        else:
+            self._waiting.append(recipient)
+            self._agent(recipient)
+
+    # ---------------------------------------------------------------- agents
+
+    def _agent(self, name: str) -> None:
+        facts = self._find("agent", name)
+        if facts is None:
+            return
+        record, (live, holds, queued, asking, unread) = facts.record, facts.more
+        away = record.get("away_since") or record.get("closed_at")
+        self.links.append(
+            AgentLink(
+                agent=name,
+                state=record["state"],
+                present=bool(live),
+                away_since=from_ms(away) if away else None,
+                status=record.get("status") or None,
+                active_at=from_ms(record["active_at"]) if record.get("active_at") else None,
+                holds=tuple(holds),
+                queued=int(queued),
+                asks=tuple(asking),
+                unread=int(unread),
+            )
+        )
+        if record["state"] != "open":
+            return
+        if not live:
+            self._note(facts, name, "lease", "away")
+            if name != self._caller.agent:
+                self.todo.append(Step(what=f"start a process of {name}"))
+        elif asking:
+            self._message(asking[0])
+        elif len(self.links) == 1 and holds:  # it was asked about
+            self._task(holds[0])
+
+
+def _named(about: object) -> tuple[str, str]:
+    """What an id names, and of which kind it is."""
+    if isinstance(about, Envelope):
+        about = about.message_id
+    elif isinstance(about, Task):
+        about = about.id
+    if not isinstance(about, str):
+        raise InvalidInput("why", f"name a task, message or agent, not {type(about).__name__}")
+    for prefix, kind in (("task", "task"), ("msg", "message")):
+        if about.startswith(f"{prefix}_"):
+            return kind, check_id("why", kind, about, prefix)
+    return "agent", check_name("why", "agent", about)
+
+
+def why(caller: Caller, about: object) -> Call[Why]:
+    """What a task, message, reminder or agent hangs on."""
+    kind, name = _named(about)
+
+    def read(answer: list[Any]) -> Why:
+        chain = _Chain(caller, answer)
+        chain.follow()
+        return Why(
+            about=name,
+            at=chain.at,
+            links=tuple(chain.links),
+            todo=tuple(chain.todo),
+            cut=chain.cut,
+        )
+
+    return caller.call("why", "why", read, kind=kind, id=name, limit=MOST)

@@ -1,0 +1,88 @@
+"""How far mail got and what hangs on what, from the command line: `message show` and `why`."""
+
+from __future__ import annotations
+
+SCOUT = ("--seat", "release-42/scout")
+PLANNER = ("--seat", "release-42/planner")
+OTHER = ("--seat", "release-42/other")
+
+
+def test_showing_a_message(cli):
+    """Each step that it took has its time; with --json exactly what `receipt()` returns."""
+    cli.staff("scout")
+    sent = cli.json("message", "scout", "Read me.")["message_id"]
+    shown = cli.json("message", "show", sent)
+    assert shown == cli.json("receipt", sent)
+    assert (shown["state"], shown["wakes"], shown["not_tried"]) == ("accepted", True, None)
+    assert [(each["path"], each["reached"]) for each in shown["wake"]] == [("bell", 0)]
+
+    cli.good("inbox", *SCOUT)
+    cli.good("ack", sent, *SCOUT)
+    lines = cli.good("message", "show", sent).stdout.splitlines()
+    for name in ("accepted", "bell rung", "shown", "handled"):
+        assert any(line.startswith(f"{name}  ") for line in lines), (name, lines)
+    assert any("nobody heard it" in line for line in lines)
+    assert sum("by inst_cli_" in line for line in lines) == 2
+
+
+def test_showing_quiet_mail(cli):
+    """What wakes nobody says so, and why."""
+    cli.staff("scout")
+    task = cli.working()
+    cli.good("task", "done", task, *SCOUT)
+    settled = cli.json("inbox")["envelopes"][0]["message_id"]
+    text = cli.good("message", "show", settled).stdout
+    assert "not rung" in text and "its task is not watched" in text
+
+
+def test_a_message_goes_to_an_agent_of_any_name(cli):
+    """`message AGENT TEXT` sends; to one named like a command of the group `message send` does."""
+    cli.staff("scout", "show")
+    for command in (["message"], ["message", "send"], ["message", "--steer"]):
+        cli.good(*command, "scout", "Read me.")
+    assert len(cli.json("inbox", *SCOUT)["envelopes"]) == 3
+    cli.good("message", "send", "show", "Read me.")
+    assert len(cli.json("inbox", "--seat", "release-42/show")["envelopes"]) == 1
+
+
+def test_why_a_task_waits(cli):
+    """A line for each cause, and at the end what to do; `--json` has the same as typed links."""
+    cli.staff("scout", "planner")
+    task, question = cli.waiting()
+    lines = cli.good("why", task).stdout.splitlines()
+    assert lines[0].startswith(f"{task} of scout") and "waits since" in lines[0]
+    assert [line[:2] for line in lines[1:]] == ["<-"] * (len(lines) - 2) + ["->"]
+    assert f"`tocsin remind {question}`" in lines[-1]
+
+    found = cli.json("why", task)
+    assert [link["kind"] for link in found["links"]] == ["task", "message", "agent", "timer"]
+    assert (found["about"], found["cut"]) == (task, False)
+    assert found["todo"][:2] == [
+        {"what": "start a process of planner", "command": None},
+        {"what": "remind", "command": f"tocsin remind {question}"},
+    ]
+
+
+def test_every_command_that_why_names_is_there(cli):
+    """What it says to do can be done as it stands, with the words in capitals filled in."""
+    cli.staff("scout", "planner", "other")
+    task, question = cli.waiting()
+    commands = [step["command"] for step in cli.json("why", task)["todo"] if step["command"]]
+    for command in commands:
+        words = command.replace("AGENT", "other").replace("TEXT", "Exponential").split()
+        result = cli.run(*words[1:])
+        assert result.exit_code == 0 or "no longer open" in result.output, (command, result.output)
+    assert len(commands) == 4
+    assert cli.json("message", "show", question)["request"] == "answered"
+
+
+def test_why_is_for_those_concerned_and_counts_as_no_presence(cli):
+    """Case 29: a child asks about its own; who looks is not taken for a running process."""
+    cli.staff("scout", "planner", "other")
+    task, question = cli.waiting()
+    for about in (task, question):
+        assert cli.refused("why", about, *OTHER)["code"] == "forbidden"
+    link = cli.json("why", "other", *OTHER)["links"][0]
+    assert (link["present"], link["away_since"]) == (False, None)
+    assert cli.refused("why", "msg_nope")["code"] == "unknown_message"
+    assert cli.json("why", question, *PLANNER)["todo"][0]["what"] == "answer"
