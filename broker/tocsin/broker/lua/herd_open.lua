@@ -31,6 +31,8 @@ if not known.state then
     'role', 'parent', 'label', '', 'registered_at', now)
   seat.load()
   journal('opened', {})
+elseif redis.call('ZSCORE', key.instances('parent'), args.instance) then   -- by this very call
+  seat.load()
 else
   store(args.given)
   local sources = cjson.decode(herd.sources)

@@ -4,7 +4,7 @@
 -- answers: acked <handled> <message ids of those that are another's now> ...
 -- moves: none
 -- memory: allow-oom
--- include: seat timer mail reading
+-- include: seat timer mail reading room
 
 seat.prove()
 local held, handled, answer = {}, {}, { 'acked', 0 }
@@ -21,6 +21,7 @@ for _, item in ipairs(cjson.decode(args.messages)) do
 end
 
 mail.unlist_held(args.agent, held)
+room.made()
 for _, id in ipairs(handled) do
   redis.call('HSET', key.message(id), 'state', 'handled', 'handled_at', now, 'by', args.instance,
     'entry', '')

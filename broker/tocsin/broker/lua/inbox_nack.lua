@@ -9,7 +9,7 @@
 
 seat.prove()
 text.check('error', args.error, herd.body_limit)
-local wanted, answer = cjson.decode(args.messages), { 'returned', 0 }
+local wanted, answer, given = cjson.decode(args.messages), { 'returned', 0 }, false
 for _, item in ipairs(wanted) do reading.held(item[1], item[2]) end   -- refuses before it writes
 for _, item in ipairs(wanted) do
   -- Read again, because one that is given up may end what the next asks for.
@@ -24,8 +24,9 @@ for _, item in ipairs(wanted) do
       mail.hand_back(id, m, tonumber(args.delay))
     end
     redis.call('HSET', key.message(id), 'returned', item[2])
-    answer[2] = answer[2] + 1
+    answer[2], given = answer[2] + 1, true
   end
 end
+if not given then return answer end
 journal('returned', { agent = args.agent, messages = wanted, error = args.error })
 return answer

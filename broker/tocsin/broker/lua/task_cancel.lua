@@ -11,7 +11,9 @@ local task = read(key.task(args.task))
 if not task.state then refuse('unknown_task', 'there is no task ', args.task, " in herd '", args.herd, "'") end
 if not tasks.open(task) then
   seat.active()
-  if task.state ~= 'cancelled' then journal('late_cancel', { task = args.task, reason = args.reason }) end
+  if task.state ~= 'cancelled' then
+    tasks.late(args.task, 'late_cancel', string.sub(args.reason, 1, 200), { task = args.task, reason = args.reason })
+  end
   return { 'late', redis.call('HGETALL', key.task(args.task)), {} }
 end
 text.check('reason', args.reason, herd.body_limit)

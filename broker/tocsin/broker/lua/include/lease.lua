@@ -35,7 +35,7 @@ function lease.touch()
   redis.call('HDEL', key.agent(args.agent), 'suspect:' .. args.instance)
   if new == 1 and not manual then watch(args.agent) end
   if was_live then return end
-  redis.call('HDEL', key.agent(args.agent), 'away_told')
+  redis.call('HDEL', key.agent(args.agent), 'away_told', 'unserved_since')
   timer.clear('8:away:' .. args.agent)
   journal('present', { agent = args.agent, instance = args.instance })
   if args.agent == 'parent' then reminders.fire(100) end
@@ -72,7 +72,10 @@ function lease.gone(agent, instance, counted)
   for _, ask in ipairs(redis.call('ZRANGE', key.asking(agent), 0, 999)) do
     if redis.call('HGET', key.message(ask), 'probing') == '1' then asks.refresh(ask) end
   end
-  if not lease.live(agent) then lease.absent(agent) end
+  if not lease.live(agent) then
+    redis.call('HSET', key.agent(agent), 'unserved_since', now)
+    lease.absent(agent)
+  end
   if agent == 'parent' then reminders.arm() end
   return true
 end
