@@ -22,7 +22,11 @@ WAITS_PER_SCOUT = 500
 """Tasks that one agent of these herds holds at most."""
 
 SETTINGS = HerdSettings(
-    max_open_tasks=1_000, inbox_limit=1_000_000, max_open_requests=10_000, journal_limit=100
+    max_open_tasks=1_000,
+    inbox_limit=1_000_000,
+    max_open_requests=10_000,
+    pair_rate=1_000_000,
+    journal_limit=100,
 )
 """A short journal: it alone grows with what happened and not with what is open."""
 

@@ -216,6 +216,91 @@ async def test_a_repeated_cancel_and_watch_are_one(herd, broker):
     assert [line for line in await herd.parent.journal() if line.event == "late_cancel"] == []
 
 
+@proves("P12")
+async def test_a_key_is_one_call_as_long_as_its_record(herd):
+    """Across processes: messages and replies an hour past handling, tasks and questions as long
+    as they are kept; then the key is free again."""
+    elsewhere = await herd.another("scout")
+    replica = await herd.another("planner")
+    theirs = await herd.broker.join(herd.name, "parent", herd.parent.token)
+
+    async def message(scout):
+        return (await scout.message("planner", "x", key="k")).message_id
+
+    async def reply(planner):
+        return (await planner.reply(first["message"], "y", key="k")).message_id
+
+    async def question(scout):
+        return (await scout.message("planner", "?", expects_reply=True, key="q")).message_id
+
+    async def task(parent):
+        return (await parent.delegate("scout", "z", key="k")).id
+
+    first = {"message": await message(herd.scout)}
+    first |= {"reply": await reply(herd.planner), "question": await question(herd.scout)}
+    first["task"] = await task(herd.parent)
+    await herd.planner.reply(first["question"], "!")
+    for agent in (herd.planner, herd.scout):
+        await (await agent.receive()).ack()
+    await herd.scout.done(first["task"])
+    await (await herd.parent.receive()).ack()
+
+    await herd.later(minutes=59)
+    assert await message(elsewhere) == first["message"]
+    assert await reply(replica) == first["reply"]
+    assert len(await herd.planner.receive()) == len(await herd.scout.receive()) == 0
+    await herd.later(days=6)
+    assert await question(elsewhere) == first["question"]
+    assert await task(theirs) == first["task"]
+    assert len(await herd.planner.receive()) == len(await herd.scout.receive()) == 0
+    await message(elsewhere)
+    assert bodies(await herd.planner.receive()) == ["x"], "an hour later it is another message"
+    await herd.later(days=2)
+    await question(elsewhere)
+    await task(theirs)
+    assert bodies(await herd.scout.receive()) == ["z"]
+
+
+async def test_an_older_call_that_is_repeated_late_undoes_nothing(herd, broker):
+    """Another process has changed the same since: what is repeated was done before that."""
+    _, question = await herd.waiting()
+    await herd.child("tester")
+    calls = [
+        herds.set_settings(herd.parent.caller, HerdSettings(max_attempts=2), "argument"),
+        requests.reroute(herd.parent.caller, question, "tester"),
+        agents.progress(herd.scout.caller, "half", 0.5),
+        agents.set_status(herd.scout.caller, "working"),
+    ]
+    for call in calls:
+        await broker.run(call)
+    await herd.parent.set_settings(HerdSettings(max_attempts=3))
+    await herd.parent.reroute(question, "parent")
+    await herd.scout.set_status("idle")
+
+    for call in calls:
+        await broker.run(call)
+
+    assert (await herd.parent.herd_record()).settings.max_attempts == 3
+    assert (await herd.scout.receipt(question)).recipient == "parent"
+    told = [line.event for line in await herd.parent.journal()]
+    assert [told.count(event) for event in ("settings", "rerouted", "progress", "status")] == [
+        2,
+        2,
+        1,
+        2,
+    ]
+
+
+async def test_a_repeated_registration_of_an_agent_that_was_closed_since_is_no_other(herd, broker):
+    """The repeat comes late: it registers no second generation of the name."""
+    register = agents.register(herd.parent.caller, "late", ids.make_token(), None, None, False)
+    assert (await broker.run(register)).generation == 1
+    await herd.parent.close("late")
+
+    assert (await broker.run(register)).generation == 1
+    assert {agent.agent: agent.state for agent in await herd.parent.roster()}["late"] == "closed"
+
+
 async def test_server_fields_do_not_count_as_content(herd, broker, clock):
     """The same content at another time is the same message."""
     call = a_message(herd.scout, "once")

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.broker.test_refusals import snapshot
 from tests.fleets import about, bodies, of_kind
 from tests.requirements import proves
 from tests.waiting import wait_until_async
@@ -531,22 +532,39 @@ async def test_nothing_unread_is_ever_dropped(herd):
     await herd.scout.message("planner", "room again")
 
 
-@pytest.mark.parametrize("what", ["body", "description", "summary", "label", "data"])
-async def test_limits_of_size(open_herd, what):
-    """Sizes are refused at the door, with the field, its size and the limit."""
-    herd = await open_herd("h", "scout", "planner", body_limit=100, envelope_limit=1000)
-    task = await herd.working(herd.scout)
-    fits, long = "ä" * 100, "ä" * 101
-    calls = {
-        "body": lambda text: herd.scout.message("planner", text),
-        "description": lambda text: herd.parent.delegate("planner", text, queue=True),
-        "summary": lambda text: herd.scout.done(task.id, summary=text),
-        "label": lambda text: herd.parent.register("a" + str(len(text)), label=text[36:]),
-        "data": lambda text: herd.scout.message("planner", "x", data={"x": "y" * len(text) * 9}),
-    }
+LIMITS = {
+    "body": lambda herd, text: herd.scout.message("planner", text),
+    "body of a question": lambda herd, text: herd.scout.message(
+        "planner", text, expects_reply=True
+    ),
+    "body of an ask": lambda herd, text: herd.scout.ask("planner", text),
+    "body of an answer": lambda herd, text: herd.planner.reply(herd.asked, text),
+    "description": lambda herd, text: herd.parent.delegate("planner", text),
+    "summary": lambda herd, text: herd.scout.done(herd.held, summary=text),
+    "error": lambda herd, text: herd.scout.done(herd.held, "failed", error=text),
+    "override_reason": lambda herd, text: herd.scout.done(herd.held, override_reason=text),
+    "reason": lambda herd, text: herd.parent.cancel(herd.held, reason=text),
+    "text": lambda herd, text: herd.scout.progress(text),
+    "label": lambda herd, text: herd.parent.register("a" + str(len(text)), label=text),
+    "data": lambda herd, text: herd.scout.message("planner", "x", data={"x": text * 5}),
+}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+async def test_limits_of_size(open_herd, url, fleet_name, what):
+    """Sizes are refused at the door, whole, with the field, its size and the limit."""
+    limits = {"body_limit": 100, "envelope_limit": 1000, "label_limit": 100}
+    herd = await open_herd("h", "scout", "planner", **limits)
+    herd.held = (await herd.working(herd.scout)).id
+    herd.asked = (await herd.scout.message("planner", "?", expects_reply=True)).message_id
+    before = snapshot(url, fleet_name)
 
     with pytest.raises(errors.TooLarge) as refusal:
-        await calls[what](long + "x" * 30)
-    await calls[what](fits)
+        await LIMITS[what](herd, "ä" * 101)
 
-    assert what in refusal.value.detail and "limit" in refusal.value.detail
+    assert what.split()[0] in refusal.value.detail
+    figures = ("1019", "1000") if what == "data" else ("101", "100")
+    assert all(figure in refusal.value.detail for figure in figures)
+    assert snapshot(url, fleet_name) == before
+    if what != "body of an ask":
+        await LIMITS[what](herd, "ä" * (90 if what == "data" else 100))

@@ -227,6 +227,68 @@ def test_new_work_is_refused_whole_in_a_full_memory(full, name):
     assert full.dump() == before
 
 
+HALF_DONE: dict[str, Callable[[Full, str], object]] = {
+    "a question on a task": lambda f, task: f.scout.message(
+        "planner", "Which?", task=task, expects_reply=True
+    ),
+    "a question with a deadline": lambda f, task: f.scout.message(
+        "planner", "Which?", expects_reply=True, reply_within=timedelta(minutes=1)
+    ),
+    "steering mail": lambda f, task: f.parent.message("scout", "stop", delivery="steer"),
+    "a message that may wait": lambda f, task: f.scout.message("planner", "hello", wait=0),
+    "a watched task": lambda f, task: f.parent.delegate("planner", "Find it", watch=True),
+    "a queued task": lambda f, task: f.parent.delegate("scout", "Find it", queue=True),
+    "a task that continues": lambda f, task: f.parent.delegate("planner", "On", continues=task),
+    "an ask on a task": lambda f, task: f.scout.ask("planner", "Which?", task=task),
+}
+
+
+@pytest.mark.parametrize("what", HALF_DONE)
+def test_nothing_is_half_done_in_a_full_memory(full, what):
+    """Case 19: every shape of message, ask and delegate leaves not a byte, however often."""
+    task = full.parent.delegate("scout", "Find it")
+    full.scout.inbox()
+    if "continues" in what:
+        full.scout.done(task.id)
+    full.fill()
+    before = full.dump()
+    for _ in range(3):
+        with pytest.raises(errors.Unavailable, match="memory"):
+            HALF_DONE[what](full, task.id)
+    assert full.dump() == before
+
+
+def test_a_full_inbox_drains_in_a_full_memory(full):
+    """Case 7: mail given back, a process that leaves and one that comes lose none of it."""
+    for number in range(50):
+        full.scout.message("planner", str(number))
+    full.fill()
+
+    full.planner.receive(limit=20).nack(error="broken")
+    full.planner.receive(limit=20)
+    full.planner.leave()
+    with Broker.connect(full.broker.server.url, fleet=full.broker.name, clock=full.clock) as late:
+        again = late.join("h", "planner", full.planner.token)
+        read = []
+        while turn := again.next_turn(timeout=0, limit=20):
+            read += [mail.body for mail in turn]
+            turn.ack()
+    assert sorted(read, key=int) == [str(number) for number in range(50)]
+
+
+def test_a_loop_is_stopped_and_told_of_in_a_full_memory(full):
+    """Case 12: replies go on in a full memory, and so end there as elsewhere."""
+    full.parent.set_settings(HerdSettings(hop_limit=1))
+    sent = full.scout.message("planner", "hello")
+    full.fill()
+    reply = full.planner.reply(sent.message_id, "hello")
+    for _ in range(3):
+        with pytest.raises(errors.LoopLimit):
+            full.scout.reply(reply.message_id, "and you?")
+    (notice,) = full.parent.receive()
+    assert notice.data["about"] == "loop"
+
+
 def test_what_was_refused_is_accepted_once_when_there_is_room(full):
     """The same call again, by its key, is one message."""
     full.fill()

@@ -107,7 +107,7 @@ def test_a_fleet_that_never_rests_is_said_to(story):
     scout.agent.message("planner", "how are you?")
 
     with pytest.raises(AssertionError, match="not idle"):
-        run_until_idle(scout, planner, most_rounds=20)
+        run_until_idle(scout, planner, most_rounds=5)
 
 
 async def test_with_an_event_loop(fleet):

@@ -69,6 +69,14 @@ DEAD = {
     "reason": "failed 5 times, last: ValueError",
 }
 UNDELIVERED = {**DEAD, "about": "undelivered"}
+LOOP = {
+    "about": "loop",
+    "agent": "scout",
+    "recipient": "planner",
+    "message": "msg_1",
+    "limit": "pair_rate",
+    "count": 200,
+}
 CONTINUES = {
     "continues": {
         "task": "task_0",
@@ -256,3 +264,13 @@ def test_a_ceiling_says_that_the_target_is_at_work():
         assert words in text
     mail = body_of("notice", {**SILENT, "how": "ceiling_active", "limit": "ceiling"}, "")
     assert mail == f"P{text[1:]}."
+
+
+def test_a_loop_is_told_with_its_limit_and_what_to_do():
+    """Who goes on with it, which limit stopped it, and what the parent can do."""
+    often, long = (
+        body_of("notice", {**LOOP, "limit": limit}, "") for limit in ("pair_rate", "hop_limit")
+    )
+    assert "scout and planner" in often and "200 times" in often and "(pair_rate)" in often
+    assert "more than 200 replies" in long and "(hop_limit)" in long
+    assert "Tell them to stop" in often

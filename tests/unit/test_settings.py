@@ -55,7 +55,8 @@ POLICY = """
 stale_wait_threshold 5, reply_timeout 20m, task_deadline 1d, ask_window 10m, ask_ceiling 4h,
 away_after 10m, lease 30s, lease_renewal 10s, grace 30s, max_open_tasks 1, max_open_requests 100,
 inbox_limit 1000, max_attempts 5, body_limit 50000,
-envelope_limit 65536, label_limit 64, task_retention 7d, receipt_retention 1h,
+envelope_limit 65536, hop_limit 16, pair_rate 200, pair_window 1h, label_limit 64,
+task_retention 7d, receipt_retention 1h,
 dead_retention 30d, herd_retention 7d, journal_limit 10000, journal_retention 7d"""
 
 
@@ -116,7 +117,8 @@ def test_durations(name):
     """In Python a duration is a timedelta of whole ms, up to 366 days; some are at least 100 ms,
     those of an ask above 0 and at most 7 days."""
     low, high, bounds = timedelta(0), MAX_DURATION, "0s to 366d"
-    if name in ("lease", "lease_renewal", "grace", "task_deadline", "journal_retention"):
+    spans = ("lease", "lease_renewal", "grace", "task_deadline", "journal_retention", "pair_window")
+    if name in spans:
         low, bounds = 100 * MILLISECOND, "100ms to 366d"
     if name in ("ask_window", "ask_ceiling"):
         low, high, bounds = MILLISECOND, timedelta(days=7), "1ms to 7d"

@@ -9,7 +9,7 @@ from tocsin.broker.caller import Caller, word
 from tocsin.broker.envelopes import Seat, Status
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.herds import SWEEP, HerdRecord, read_record
-from tocsin.broker.ids import PARENT, hash_token
+from tocsin.broker.ids import PARENT, hash_token, make_id
 from tocsin.broker.scripts import Call
 from tocsin.broker.settings import from_record
 from tocsin.broker.validation import (
@@ -107,7 +107,9 @@ def leave(caller: Caller, *, died: bool = False) -> Call[bool]:
 def set_status(caller: Caller, status: object) -> Call[None]:
     """Says what the agent's process does."""
     value = check_choice("set_status", "status", status, Status)
-    return caller.call("agent_status", "set_status", lambda _: None, status=value)
+    return caller.call(
+        "agent_status", "set_status", lambda _: None, call=make_id("call"), status=value
+    )
 
 
 def progress(caller: Caller, text: object, fraction: object) -> Call[None]:
@@ -116,6 +118,7 @@ def progress(caller: Caller, text: object, fraction: object) -> Call[None]:
         "agent_progress",
         "progress",
         lambda _: None,
+        call=make_id("call"),
         text=check_text("progress", "text", text),
         fraction=check_fraction("progress", "fraction", fraction),
     )

@@ -183,7 +183,7 @@ class RequestCancelled(BrokerError):
 
 
 class LoopLimit(BrokerError):
-    """The call would close a circle of agents that wait for one another on the line."""
+    """Agents would wait for one another in a circle, or answer one another without end."""
 
     code = "loop_limit"
 

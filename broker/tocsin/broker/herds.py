@@ -10,6 +10,7 @@ from typing import Any, get_args
 from tocsin.broker.caller import Caller, Fleet, word
 from tocsin.broker.envelopes import AgentInfo, JournalEntry, pairs, read_agent, read_journal
 from tocsin.broker.errors import InvalidInput
+from tocsin.broker.ids import make_id
 from tocsin.broker.scripts import Call, call
 from tocsin.broker.settings import HerdSettings, from_record, shown, to_record
 from tocsin.broker.settings_files import Resolved, Source
@@ -101,6 +102,7 @@ def set_settings(caller: Caller, given: object, source: object) -> Call[HerdReco
         "herd_set",
         op,
         lambda answer: read_record(caller.herd, answer[1]),
+        call=make_id("call"),
         given=json.dumps(to_record(given, only_given=True)),
         source=source,
     )

@@ -64,6 +64,13 @@ KEYS: dict[str, Key] = {
         "h:{herd}:a:{agent}:asked", "zset", "agent", "close", "open request waiting on it"
     ),
     "asking": Key("h:{herd}:a:{agent}:asking", "zset", "agent", "close", "open request it made"),
+    "exchanges": Key(
+        "h:{herd}:a:{agent}:exchanges",
+        "hash",
+        "agent",
+        "close",
+        "who it writes with -> turns of this window, who wrote last",
+    ),
     "message": Key(
         "h:{herd}:m:{message}",
         "hash",

@@ -127,6 +127,17 @@ def _undelivered(data: Mapping[str, Any]) -> str:
     )
 
 
+def _loop(data: Mapping[str, Any]) -> str:
+    chain = f"it would be more than {data['count']} replies to replies in a chain (hop_limit)"
+    often = f"they have answered each other {data['count']} times in a short time (pair_rate)"
+    why = chain if data["limit"] == "hop_limit" else often
+    return (
+        f"{data['agent']} and {data['recipient']} seem to answer each other without end, so "
+        f"{data['agent']} is refused to go on: {why}. Tell them to stop, or raise the limit if "
+        "they mean it."
+    )
+
+
 _TEXTS = {
     "stale_wait": _stale_wait,
     "task_settled": _task_settled,
@@ -136,6 +147,7 @@ _TEXTS = {
     "agent_away": _agent_away,
     "dead_letter": _dead_letter,
     "undelivered": _undelivered,
+    "loop": _loop,
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from tocsin.broker.caller import Caller, digest, word
 from tocsin.broker.envelopes import Delivery, Envelope, Sent
 from tocsin.broker.errors import InvalidInput
+from tocsin.broker.ids import make_id
 from tocsin.broker.scripts import Call
 from tocsin.broker.validation import (
     check_choice,
@@ -43,8 +44,12 @@ def message(
     thread: object,
     key: str | None,
     data: Mapping[str, Any] | None,
+    waits: bool = False,
 ) -> Call[Sent]:
-    """Writes to an agent of the herd; with `expects_reply` it is a request."""
+    """Writes to an agent of the herd; with `expects_reply` it is a request.
+
+    `waits`: refused for want of room, it is rung when there may be some.
+    """
     op = "message"
     content: dict[str, str] = {
         "to": check_name(op, "to", to),
@@ -66,6 +71,7 @@ def message(
         op,
         lambda answer: _sent(message_id, answer),
         message=message_id,
+        waits=int(waits),
         digest=digest(**content),
         **content,
     )
@@ -126,6 +132,7 @@ def reroute(caller: Caller, request: object, agent: object) -> Call[None]:
         "request_reroute",
         "reroute",
         lambda _: None,
+        call=make_id("call"),
         request=check_message("reroute", request),
         target=check_name("reroute", "agent", agent),
     )

@@ -166,6 +166,12 @@ class HerdSettings(SettingsModel):
     """Characters of a body or task description"""
     envelope_limit: Annotated[Count, Ge(256), Le(16_777_216)] = 65_536
     """Bytes of an encoded envelope"""
+    hop_limit: Annotated[Count, Le(1_000)] = 16
+    """Replies to replies in one chain, above which the next is refused"""
+    pair_rate: Annotated[Count, Le(1_000_000)] = 200
+    """Times two agents may answer each other in a `pair_window`, answers to questions aside"""
+    pair_window: Tick = timedelta(hours=1)
+    """The time in which two agents that answer each other without end are stopped"""
     label_limit: Annotated[Count, Le(1_024)] = 64
     """Characters of an agent's label"""
     task_retention: Duration = timedelta(days=7)

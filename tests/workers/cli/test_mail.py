@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 SCOUT = ("--seat", "release-42/scout")
@@ -45,6 +47,24 @@ def test_a_key_sends_once(cli):
     again = cli.json("message", "scout", "x", "--key", "k")
     assert (again["message_id"], again["duplicate"]) == (first["message_id"], True)
     assert len(cli.json("inbox", *SCOUT)["envelopes"]) == 1
+
+
+def test_waiting_for_room(cli):
+    """`--wait` waits for the recipient to read, and is refused when the time is over."""
+    cli.good("herd", "open", "release-42", TOCSIN_INBOX_LIMIT="1")
+    cli.good("agent", "register", "scout")
+    first = cli.json("message", "scout", "1")["message_id"]
+    refused = cli.refused("message", "scout", "2", "--wait", "100ms")
+    assert refused["code"] == "queue_full" and "it waited 0.1 s" in refused["detail"]
+
+    waiting = cli.start("message", "scout", "2", "--wait", "1m", "--json")
+    cli.good("inbox", *SCOUT)
+    cli.good("ack", first, *SCOUT)
+    said, _ = waiting.communicate(timeout=50)
+
+    assert waiting.returncode == 0
+    (mail,) = cli.json("inbox", *SCOUT)["envelopes"]
+    assert mail["message_id"] == json.loads(said)["message_id"]
 
 
 def test_a_question_and_its_answer(cli):

@@ -24,6 +24,7 @@ from tocsin.broker.errors import (
     BrokerError,
     HerdClosed,
     InvalidInput,
+    QueueFull,
     Unavailable,
     WrongState,
 )
@@ -163,7 +164,10 @@ class Agent:
     @property
     def bell(self) -> str:
         """The channel rung when mail that wakes this agent arrived, or a task settled."""
-        return keys.bell(self.caller.fleet.name, self.herd, self.agent)
+        return self._bell(self.agent)
+
+    def _bell(self, agent: str) -> str:
+        return keys.bell(self.caller.fleet.name, self.herd, agent)
 
     def _run(self, call: Call[T]) -> T:
         return self.broker.run(call)
@@ -180,28 +184,50 @@ class Agent:
         thread: str | None = None,
         key: str | None = None,
         data: Mapping[str, Any] | None = None,
+        wait: timedelta | float | None = None,
     ) -> Sent:
         """Writes to another agent of the herd. It wakes; `steer` reaches a running turn.
 
         With `expects_reply` it is a request: a linked `task` of the sender (or, for the parent, of
         anyone) waits until it is answered, and is blocked if `reply_within` runs out (default: the
         herd's `reply_timeout`; 0: as long as its task). The same `key` sends one message,
-        whichever process repeats it.
+        whichever process repeats it. While the recipient has too much unread, it waits for room as
+        long as `wait` says (a `timedelta` or seconds; None: not at all), then ends in `QueueFull`.
         """
-        return self._run(
-            requests.message(
-                self.caller,
-                to,
-                body,
-                task=task,
-                expects_reply=expects_reply,
-                reply_within=reply_within,
-                delivery=delivery,
-                thread=thread,
-                key=key,
-                data=data,
-            )
+        patience = None if wait is None else check_timeout("message", "wait", wait)
+        call = requests.message(
+            self.caller,
+            to,
+            body,
+            task=task,
+            expects_reply=expects_reply,
+            reply_within=reply_within,
+            delivery=delivery,
+            thread=thread,
+            key=key,
+            data=data,
+            waits=patience is not None,
         )
+        if patience is None:
+            return self._run(call)
+        return self._run_when_room(call, to, patience)
+
+    def _run_when_room(self, call: Call[T], to: str, patience: float) -> T:
+        """The result of a call, tried again when its recipient has read, or after a while."""
+        ends, pause = time.monotonic() + patience, 0.25
+        signal = Signal()
+        with self.broker.hear(self._bell(to), "room", signal):
+            while True:
+                signal.clear()
+                try:
+                    return self._run(call)
+                except (QueueFull, Unavailable) as error:
+                    left = ends - time.monotonic()
+                    if left <= 0:
+                        detail = f"{error.detail} (it waited {patience:g} s)"
+                        raise type(error)(error.operation, detail) from error
+                signal.wait(min(left, pause * random.uniform(0.5, 1.5)))
+                pause = min(pause * 2, SLOW_POLL)
 
     def reply(
         self,

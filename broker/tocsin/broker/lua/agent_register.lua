@@ -8,8 +8,8 @@
 seat.prove_parent()
 text.check('label', args.label, herd.label_limit)
 local known = read(key.agent(args.child))
+if known.token == args.child_token then return { 'registered', known.generation } end
 if known.state == 'open' then
-  if known.token == args.child_token then return { 'registered', known.generation } end
   if args.exist_ok == '1' then return { 'exists', known.generation } end
   refuse('agent_exists', "agent '", args.child, "' is registered; close it first, take another ",
     'name, or say that it may exist (exist_ok=True, --exist-ok)')

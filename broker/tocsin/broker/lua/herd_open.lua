@@ -32,6 +32,8 @@ if not known.state then
   seat.load()
   journal('opened', {})
   timer.set('9:forget:journal', now + tonumber(herd.journal_retention))
+elseif redis.call('ZSCORE', key.instances('parent'), args.instance) then   -- by this very call
+  seat.load()
 else
   store(args.given)
   local given, sources = cjson.decode(args.given), cjson.decode(herd.sources)

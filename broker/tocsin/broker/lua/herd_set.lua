@@ -1,11 +1,13 @@
 -- Changes settings of an open herd; waits that are open already follow at once.
 -- keys: partition
--- args: clock herd agent token instance given source
+-- args: clock herd agent token instance call given source
 -- answers: set <herd record>
 -- moves: none
 -- include: seat timer lease mail tasks reminders
 
 seat.prove_parent()
+if seat.repeated(args.call) then return { 'set', redis.call('HGETALL', key.herd()) } end
+seat.note(args.call)
 local sources = cjson.decode(herd.sources)
 local given = cjson.decode(args.given)
 for field, value in pairs(given) do

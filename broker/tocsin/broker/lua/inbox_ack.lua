@@ -4,7 +4,7 @@
 -- answers: acked <handled> <message ids of those that are another's now> ...
 -- moves: none
 -- memory: allow-oom
--- include: seat timer mail reading
+-- include: seat timer mail reading room
 
 -- Takes the entries of envelopes that the agent holds out of its streams, all at once.
 local function unlist(held)
@@ -37,6 +37,7 @@ for _, item in ipairs(cjson.decode(args.messages)) do
 end
 
 unlist(held)
+room.made()
 for _, id in ipairs(handled) do
   redis.call('HSET', key.message(id), 'state', 'handled', 'handled_at', now, 'by', args.instance,
     'entry', '')

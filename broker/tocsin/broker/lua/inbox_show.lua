@@ -28,6 +28,7 @@ for _, delivery in ipairs({ 'steer', 'follow_up' }) do
   end
 end
 reading.sort(batch)
+reading.note(batch)
 local answer = { 'mail', more }
 for _, m in ipairs(batch) do answer[#answer + 1] = reading.mark(m) end
 if #shown > 0 then

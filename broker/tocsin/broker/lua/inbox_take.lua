@@ -5,7 +5,7 @@
 -- answers: mail <1 if more that wakes is unread> <record> ... | empty
 -- moves: taken broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders reading asks attendance
+-- include: seat timer lease mail dead tasks requests reminders reading asks attendance room
 
 seat.prove()
 lease.touch()
@@ -54,6 +54,8 @@ if not woken then
   end
 end
 if #batch == 0 then return { 'empty' } end
+room.made()
+reading.note(batch)
 redis.call('HSET', key.agent(args.agent), turns, string.sub(recent .. ' ' .. args.turn, -150))
 local answer, taken = reading.answer(batch, args.turn), {}
 for i, m in ipairs(batch) do taken[i] = m.id end

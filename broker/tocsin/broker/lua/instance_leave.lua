@@ -8,5 +8,7 @@
 -- include: seat timer lease mail dead tasks requests reminders asks attendance
 
 seat.prove(true)
-if me.state ~= 'open' then return { 'left' } end
+if me.state ~= 'open' or not redis.call('ZSCORE', key.instances(args.agent), args.instance) then
+  return { 'left' }
+end
 return { lease.gone(args.agent, args.instance, args.died == '1') and 'left' or 'leaving' }

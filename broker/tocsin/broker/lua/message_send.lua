@@ -1,20 +1,22 @@
 -- One agent writes to another; with `expects`, it is a request, and its task waits.
 -- keys: partition
--- args: clock herd agent token instance message to body data task thread expects within delivery digest
+-- args: clock herd agent token instance message to body data task thread expects within delivery waits digest
 -- answers: sent | duplicate
 -- moves: asked
--- include: seat timer lease mail tasks requests reminders text
+-- include: seat timer lease mail tasks requests reminders text loops room
 
 seat.prove()
 if mail.repeated(args.message, args.digest) then return { 'duplicate' } end
 if args.expects == '1' then
-  requests.check(args.to, args.task, args.body, args.data)
+  requests.check(args.to, args.task, args.body, args.data, args.waits == '1')
 else
   seat.open_agent(args.to)
   text.check_envelope(args.body, args.data)
   if args.task ~= '' then tasks.own(args.task) end
-  mail.check_room(args.to)
+  room.check(args.to, args.waits == '1')
 end
+local looping = loops.pair(args.message, args.to)
+if looping then return looping end
 
 local request = args.expects == '1'
 local m = { id = args.message, kind = request and 'request' or 'message', sender = args.agent,

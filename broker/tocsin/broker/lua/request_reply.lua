@@ -5,7 +5,7 @@
 -- answers: sent | late | duplicate <the answer that stands> | superseded <the answer that stands>
 -- moves: released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders text attendance
+-- include: seat timer lease mail tasks requests reminders text attendance loops
 
 seat.prove()
 if mail.repeated(args.message, args.digest) then return { 'duplicate', args.message } end
@@ -24,13 +24,20 @@ text.check_envelope(args.body, args.data)
 if m.reply then
   if m.reply_digest == args.answer_digest then return { 'duplicate', m.reply } end
   seat.active()
-  journal('second_reply', { message = args.request, sender = args.agent, body = args.body })
+  if m.second ~= args.message then   -- not a repeat of it
+    redis.call('HSET', key.message(args.request), 'second', args.message)
+    journal('second_reply', { message = args.request, sender = args.agent, body = args.body })
+  end
   return { 'superseded', m.reply }
 end
 local asker = seat.open_agent(m.sender)
 if m.sender_generation ~= asker.generation then
   refuse('agent_closed', "the agent '", m.sender, "' that sent ", args.request, ' was closed; ',
     'its name belongs to a newer one now')
+end
+if m.kind ~= 'request' then   -- an answer always fits
+  local looping = loops.chain(args.request, m) or loops.pair(args.message, m.sender)
+  if looping then return looping end
 end
 
 seat.active()
@@ -50,7 +57,7 @@ if m.kind == 'request' then
 end
 local reply = { id = args.message, kind = 'reply', sender = args.agent,
   sender_generation = me.generation, to = m.sender, wakes = wakes, late = late and 1,
-  task = m.task ~= '' and m.task or nil, thread = m.thread, reply_to = args.request,
+  task = m.task ~= '' and m.task or nil, thread = m.thread, reply_to = args.request, hops = loops.hops(m),
   body = args.body, data = args.data, digest = args.digest }
 if m.ask == '1' then
   mail.record(reply)

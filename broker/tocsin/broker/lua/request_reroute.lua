@@ -1,21 +1,23 @@
 -- The parent sends an open question to another agent: the same request, episode and deadline. The
 -- copy of the first recipient is taken back; its answer still counts if it comes first.
 -- keys: partition
--- args: clock herd agent token instance request target
+-- args: clock herd agent token instance call request target
 -- answers: rerouted | duplicate
 -- moves: none
--- include: seat timer mail requests asks attendance
+-- include: seat timer mail requests asks attendance text room
 
 seat.prove_parent()
+if seat.repeated(args.call) then return { 'duplicate' } end
 local m = requests.need_open(args.request)
 if m.to == args.target then return { 'duplicate' } end
 seat.open_agent(args.target)
 if m.sender == args.target then
   refuse('invalid_input', "agent '", args.target, "' asked this question and cannot answer it")
 end
-mail.check_room(args.target)
+room.check(args.target)
 if m.ask == '1' and attendance.lasts(args.request, m.sender) then attendance.refuse_circle(m.sender, args.target) end
 seat.active()
+seat.note(args.call)
 mail.unlist(args.request, m)
 redis.call('ZREM', key.asked(m.to), args.request)
 redis.call('ZADD', key.asked(args.target), m.opened_at, args.request)

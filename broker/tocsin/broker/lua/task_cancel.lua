@@ -10,7 +10,9 @@ seat.prove_parent()
 local task = tasks.need(args.task)
 if not tasks.open(task) then
   seat.active()
-  if task.state ~= 'cancelled' then journal('late_cancel', { task = args.task, reason = args.reason }) end
+  if task.state ~= 'cancelled' then
+    tasks.late(args.task, 'late_cancel', string.sub(args.reason, 1, 200), { task = args.task, reason = args.reason })
+  end
   return { 'late', redis.call('HGETALL', key.task(args.task)), {} }
 end
 text.check('reason', args.reason, herd.body_limit)

@@ -3,7 +3,7 @@
 -- args: clock herd agent token instance task child description lasts ends watch queue continues digest
 -- answers: delegated <task> | duplicate <task>
 -- moves: none
--- include: seat timer lease mail tasks text
+-- include: seat timer lease mail tasks text room
 
 seat.prove_parent()
 local known = redis.call('HGET', key.task(args.task), 'digest')
@@ -33,7 +33,7 @@ if not free and args.queue ~= '1' then
   refuse('agent_busy', "agent '", args.child, "' holds ", #held, ' open task(s): ',
     table.concat(held, ', '), '; wait for or cancel one, or have this one queued (queue=True, --queue)')
 end
-mail.check_room(args.child)
+room.check(args.child)
 
 local ends = tonumber(args.ends) or now + (tonumber(args.lasts) or tonumber(herd.task_deadline))
 if ends <= now then

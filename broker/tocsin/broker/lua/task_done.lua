@@ -17,8 +17,8 @@ if not tasks.open(task) then
     return { 'duplicate', redis.call('HGETALL', key.task(args.task)), {} }
   end
   seat.active()
-  journal('late_done', { task = args.task, agent = args.agent, outcome = args.outcome,
-    summary = args.summary, error = args.error })
+  tasks.late(args.task, 'late_done', args.digest, { task = args.task, agent = args.agent,
+    outcome = args.outcome, summary = args.summary, error = args.error })
   return { 'late', redis.call('HGETALL', key.task(args.task)), {} }
 end
 text.check('summary', args.summary, herd.body_limit)

@@ -71,6 +71,10 @@ def message(
     thread: Annotated[
         str | None, typer.Option(metavar="NAME", show_default=False, help="A thread of messages.")
     ] = None,
+    wait: Annotated[
+        str | None,
+        typer.Option(metavar="SPAN", show_default=False, help="Wait so long for room: `30s`."),
+    ] = None,
     key: KeyOption = None,
 ) -> None:
     """Write to another agent of the herd. It wakes. `tocsin message AGENT TEXT` is the same.
@@ -87,6 +91,7 @@ def message(
         delivery=Delivery.STEER if steer else Delivery.FOLLOW_UP,
         thread=thread,
         key=key,
+        wait=read_span(wait, "message", "wait"),
     )
     _sent(session, sent, "asked" if expects_reply else "sent")
 

@@ -35,7 +35,7 @@ function lease.touch()
   redis.call('HDEL', key.agent(args.agent), 'suspect:' .. args.instance)
   if new == 1 and not manual then watch(args.agent) end
   if was_live then return end
-  redis.call('HDEL', key.agent(args.agent), 'away_told')
+  redis.call('HDEL', key.agent(args.agent), 'away_told', 'away_since')
   timer.clear('8:away:' .. args.agent)
   journal('present', { agent = args.agent, instance = args.instance })
   if args.agent == 'parent' then reminders.fire(100) end

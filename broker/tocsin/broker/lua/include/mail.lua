@@ -26,7 +26,8 @@ function mail.add(id, to, delivery, wakes)
   redis.call('HSET', key.message(id), 'state', 'accepted', unpack(place(id, to, delivery, wakes)))
 end
 
-local OPTIONAL = { 'thread', 'reply_to', 'body', 'data', 'late', 'request', 'opened_at', 'deadline' }
+local OPTIONAL = { 'thread', 'reply_to', 'hops', 'body', 'data', 'late', 'request', 'opened_at',
+  'deadline' }
 
 -- Records an envelope. `m`: id kind sender to delivery wakes, and as they apply task digest
 -- sender_generation state and what is OPTIONAL, which is not there if it is empty; `placed`: what
@@ -169,15 +170,4 @@ function mail.unread(agent)
     unread = unread + redis.call('XLEN', stream) - (taken.err and 0 or taken[1])
   end
   return unread
-end
-
--- Refuses new work for an agent that has too much unread; replies and settlements always fit.
-function mail.check_room(to)
-  local limit = tonumber(herd.inbox_limit)
-  if redis.call('XLEN', key.inbox(to)) + redis.call('XLEN', key.steer(to)) < limit then return end
-  local unread = mail.unread(to)
-  if unread >= limit then
-    refuse('queue_full', "agent '", to, "' has ", unread, ' unread messages, its limit; ',
-      'wait until it catches up, or close it')
-  end
 end

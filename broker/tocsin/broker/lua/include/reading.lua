@@ -103,6 +103,15 @@ function reading.sort(batch)
   end)
 end
 
+-- Notes how far the caller has read, for `loops`.
+function reading.note(batch)
+  local last = 0
+  for _, m in ipairs(batch) do last = math.max(last, tonumber(m.seq) or 0) end
+  if last > (tonumber(me.read_to) or 0) then
+    redis.call('HSET', key.agent(args.agent), 'read_to', last)
+  end
+end
+
 -- What a take answers with: the mail in order, and whether more that wakes is unread.
 function reading.answer(batch, turn)
   local answer = { 'mail', 0 }

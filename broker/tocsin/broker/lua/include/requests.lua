@@ -4,8 +4,9 @@
 -- (recipients before a reroute), and once there is one: `reply`, `reply_digest`, `answer`,
 -- `answered_by`, `answered_at`.
 
--- Whether a question may be put at all: its recipient, its text, the task that would wait.
-function requests.check(to, task, body, data)
+-- Whether a question may be put at all: its recipient, its text, the task that would wait. `waits`:
+-- for room, see `room.check`.
+function requests.check(to, task, body, data, waits)
   seat.open_agent(to)
   if to == args.agent then
     refuse('invalid_input', "agent '", to, "' cannot wait for an answer from itself")
@@ -22,7 +23,7 @@ function requests.check(to, task, body, data)
         ' open questions, its limit; wait for answers first')
     end
   end
-  mail.check_room(to)
+  room.check(to, waits)
 end
 
 -- Notes whom an open request waits on, and lets its task wait.

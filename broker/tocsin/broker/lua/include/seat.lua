@@ -9,7 +9,7 @@ function seat.load()
 end
 
 function seat.agent(name)
-  local record = pick(key.agent(name), { 'state', 'generation', 'token', 'former', 'born' })
+  local record = pick(key.agent(name), { 'state', 'generation', 'token', 'former', 'born', 'awaited', 'read_to' })
   if not record.state then
     refuse('unknown_agent', "herd '", args.herd, "' has no agent '", name,
       "'; register it, or look at the names with `tocsin agent list`")
@@ -74,6 +74,18 @@ end
 -- Whether the caller may look at an envelope: its sender, who is or was its recipient, the parent.
 function seat.may_read(m)
   return args.agent == 'parent' or seat.meant(m) or seat.was_meant(m) or seat.sent(m)
+end
+
+-- Whether this very call was carried out before, its answer lost. For calls that make nothing which
+-- an id could name: the agent's record keeps the last of them.
+function seat.repeated(call)
+  local calls = redis.call('HGET', key.agent(args.agent), 'calls')
+  return calls and string.find(calls, call, 1, true) ~= nil
+end
+
+function seat.note(call)
+  local calls = redis.call('HGET', key.agent(args.agent), 'calls') or ''
+  redis.call('HSET', key.agent(args.agent), 'calls', string.sub(calls .. ' ' .. call, -1500))
 end
 
 -- Signs of work, as opposed to signs of a running process.

@@ -68,7 +68,7 @@ local function close_agent(agent, limit, reason)
   if left <= 0 then return false end
   redis.call('DEL', key.inbox(agent), key.steer(agent), key.waking(agent), key.delayed(agent),
     key.answers(agent), key.instances(agent), key.workload(agent), key.queue(agent),
-    key.asked(agent), key.asking(agent))
+    key.asked(agent), key.asking(agent), key.exchanges(agent))
   timer.clear('7:lease:' .. agent)
   timer.clear('8:away:' .. agent)
   redis.call('HSET', key.agent(agent), 'state', 'closed', 'closed_at', now)

@@ -92,6 +92,14 @@ function tasks.fill_slots(agent)
   if #next > 0 and not lease.live(agent) then lease.absent(agent) end
 end
 
+-- Keeps in the journal what came too late for a task; `what` tells a repeat, which is not kept again.
+function tasks.late(id, event, what, fields)
+  what = args.instance .. ' ' .. what
+  if redis.call('HGET', key.task(id), 'too_late') == what then return end
+  redis.call('HSET', key.task(id), 'too_late', what)
+  journal(event, fields)
+end
+
 -- What a settlement carries: all of it, because it may be read when its task is long forgotten.
 local function settlement(id, agent, state, how)
   local codes = { completed = 0, failed = 1, blocked = 2, timed_out = 124, cancelled = 130 }

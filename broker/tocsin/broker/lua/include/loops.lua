@@ -1,0 +1,62 @@
+-- What stops agents that answer one another for ever: the length of a chain of replies, and how
+-- often two agents turn to each other. Answers to questions, tasks, settlements and what Tocsin
+-- says itself are never stopped. The parent gets one quiet notice of each loop.
+
+-- The refusal, as an answer, because the notice is a write.
+local function stop(id, to, limit, count, ...)
+  mail.notice('msg_loop_' .. bare(id), 'parent', false, nil, nil, { about = 'loop',
+    agent = args.agent, recipient = to, message = id, limit = limit, count = count })
+  return { 'refused', 'loop_limit', table.concat({ ... }) }
+end
+
+-- How many replies long a chain is with one more, to `m`.
+function loops.hops(m) return (tonumber(m.hops) or 0) + 1 end
+
+-- The refusal of a reply that makes a chain too long; nil if it may be sent.
+function loops.chain(id, m)
+  local hops, limit = loops.hops(m), tonumber(herd.hop_limit)
+  if hops <= limit then return nil end
+  return stop(id, m.sender, 'hop_limit', limit, 'message ', id, ' ends a chain of ', hops - 1,
+    ' replies to replies, and the limit is ', limit, ' (hop_limit); leave it unanswered, or write ',
+    'a new message, or ask a question, if there is something new to say')
+end
+
+-- Counts how often two agents turn to each other: the caller has read what the other wrote, and
+-- writes in turn. A burst from one side is no turn, nor are two that cross. The refusal of a turn too
+-- many in a window; nil if it may be sent. Kept with the child of the two, or the first of two
+-- children, for one window of all its conversations: the turns, for each of the two the first
+-- message it has not written in turn to (a sequence number, 0: none), and the one first refused.
+function loops.pair(id, to)
+  local keeper, partner = args.agent, to
+  if keeper == 'parent' or partner ~= 'parent' and partner < keeper then
+    keeper, partner = partner, keeper
+  end
+  local known = redis.call('HMGET', key.exchanges(keeper), '@since', partner)
+  local since, window = tonumber(known[1]), tonumber(herd.pair_window)
+  if not since or now - since >= window then
+    redis.call('DEL', key.exchanges(keeper))
+    redis.call('HSET', key.exchanges(keeper), '@since', now)
+    since, known = now, {}
+  end
+  local turns, first, second, told = string.match(known[2] or '0 0 0 ', '^(%d+) (%d+) (%d+) (.*)$')
+  local owed = { [keeper] = tonumber(first), [partner] = tonumber(second) }
+  local function keep()
+    redis.call('HSET', key.exchanges(keeper), partner,
+      table.concat({ turns, owed[keeper], owed[partner], told }, ' '))
+  end
+  if owed[args.agent] > 0 and owed[args.agent] <= (tonumber(me.read_to) or 0) then
+    if tonumber(turns) >= tonumber(herd.pair_rate) then
+      if told == '' then told = id end
+      keep()
+      return stop(told, to, 'pair_rate', tonumber(turns), "agents '", args.agent, "' and '", to,
+        "' have answered each other ", turns, ' times within ', text.span(window),
+        ', the limit (pair_rate): it looks like a loop; leave the last message unanswered. Open ',
+        'questions can still be answered, and messages be sent again in ',
+        text.span(since + window - now))
+    end
+    turns, owed[args.agent] = turns + 1, 0
+  end
+  if owed[to] == 0 then owed[to] = (tonumber(herd.seq) or 0) + 1 end
+  keep()
+  return nil
+end
