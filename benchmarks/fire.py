@@ -22,7 +22,10 @@ def _row(options: Options, count: int) -> list[str]:
             here.plain.zadd(f"bare:waiting:{run}", members)
             here.clock.advance(MINUTE)
         here.clock.advance(MINUTE * (5 - runs))
-        scheduler, fire = Scheduler(here.broker), here.plain.register_script(bare.FIRE)
+        scheduler, fire = (
+            Scheduler(here.broker, repair_every=None),
+            here.plain.register_script(bare.FIRE),
+        )
         fired, waiting = [], (f"bare:waiting:{run}" for run in range(runs))
 
         def ours() -> None:

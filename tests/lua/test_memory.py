@@ -201,6 +201,7 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
     "herd_open": lambda f, task, request: f.broker.open_herd("another"),
     "herd_set": lambda f, task, request: f.parent.set_settings(HerdSettings(inbox_limit=5)),
     "herd_visit": lambda f, task, request: f.broker.run(timers.visit(f.broker.fleet(), "h", 10)),
+    "herd_repair": lambda f, task, request: Scheduler(f.broker).repair(),
     "scheduler_report": lambda f, task, request: f.broker.run(
         timers.report(f.broker.fleet(), "s", {"pid": 1})
     ),

@@ -468,6 +468,7 @@ class Twins:
         compare_inboxes(self.model, snapshot)
         compare_timers(self.model, snapshot)
         snapshot.check()
+        must_equal("for repair", self.schedulers[0].repair(mend=False).findings, [])
         return snapshot
 
     def compare_tasks(self) -> None:

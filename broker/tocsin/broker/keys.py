@@ -136,19 +136,38 @@ def bell(fleet_name: str, herd: str, agent: str) -> str:
     return f"{PREFIX}:{{{fleet_name}}}:bell:{herd}:{agent}"
 
 
+_NAMES = {
+    kind: re.compile(_FIELD.sub(r"(?P<\1>[^:]+)", spec.template)) for kind, spec in KEYS.items()
+}
+_KIND = re.compile(
+    rf"{PREFIX}:\{{[a-z0-9_-]+:\d+\}}:(?:%s)"
+    % "|".join(f"(?P<{kind}>{_FIELD.sub('[^:]+', spec.template)})" for kind, spec in KEYS.items())
+)
+
+
+def parse(key: str) -> tuple[str, dict[str, str]] | None:
+    """Which kind of `KEYS` a key is of, and the names in it; None for any other."""
+    found = _KIND.fullmatch(key)
+    kind = found.lastgroup if found else None
+    if found is None or kind is None:
+        return None
+    names = _NAMES[kind].fullmatch(found[kind])
+    return kind, names.groupdict() if names else {}
+
+
 def kind_of(key: str) -> str | None:
     """Which kind of `KEYS` a key is of; `partition`, `fleet`, `schedulers`; None for a stranger."""
-    found = re.fullmatch(rf"{PREFIX}:\{{([a-z0-9_-]+)(:\d+)?\}}(?::(.+))?", key)
-    if found is None:
+    if parsed := parse(key):
+        return parsed[0]
+    found = re.fullmatch(rf"{PREFIX}:\{{([a-z0-9_-]+)(:\d+)?\}}(:schedulers)?", key)
+    if found is None or (found[2] and found[3]):
         return None
-    if found[2] is None:
-        return {None: "fleet", "schedulers": "schedulers"}.get(found[3])
-    if found[3] is None:
-        return "partition"
-    for kind, spec in KEYS.items():
-        if re.fullmatch(_FIELD.sub("[^:]+", spec.template), found[3]):
-            return kind
-    return None
+    return "schedulers" if found[3] else "partition" if found[2] else "fleet"
+
+
+def of_fleet(fleet_name: str) -> str:
+    """The pattern of all keys below the partitions of a fleet, for a walk over the server."""
+    return f"{PREFIX}:{{{fleet_name}:*"
 
 
 def _lua_function(kind: str) -> str:

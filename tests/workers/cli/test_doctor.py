@@ -36,6 +36,7 @@ def test_a_fleet_that_is_fit(cli, alive):
     assert code == 0
     assert list(found) == [
         "server", "eviction", "memory", "persistence", "clock", "fleet", "schedulers",
+        "records",
     ]  # fmt: skip
     assert "valkey" in found["server"]["detail"] or "redis" in found["server"]["detail"]
     assert "1 alive: sched_1 (h, process 7" in found["schedulers"]["detail"]
@@ -62,6 +63,41 @@ def test_a_scheduler_that_went_silent(cli, alive, url):
         client.hset(keys.schedulers(cli.fleet), "sched_1", '1000000000000 {"host": "h"}')
     code, found = look(cli)
     assert (code, found["schedulers"]["health"]) == (1, "broken")
+
+
+def test_a_scheduler_one_of_whose_duties_has_stopped_turning(cli, url):
+    """Case 32: it is alive, and broken all the same; the duty and its reason are named."""
+    with Broker.connect(url, fleet=cli.fleet) as broker:
+        duties = {"timers": "has done nothing for 45 s, because it fails: boom", "repair": ""}
+        facts = {"host": "h", "pid": 7, "version": "0", "duties": duties}
+        broker.run(timers.report(broker.fleet(), "sched_1", facts))
+        code, found = look(cli)
+        broker.run(timers.report(broker.fleet(), "sched_1", None))
+    assert (code, found["schedulers"]["health"]) == (1, "broken")
+    assert "timers of sched_1 has done nothing for 45 s" in found["schedulers"]["detail"]
+
+
+def test_what_does_not_agree_with_the_records(cli, alive, url):
+    """Case 14: doctor says what is wrong and changes nothing; with --repair it mends."""
+    with Broker.connect(url, fleet=cli.fleet) as broker:
+        parent = broker.open_herd("h")
+        scout = broker.join("h", "scout", parent.register("scout").token or "")
+        task = parent.delegate("scout", "Find it")
+        scout.message("parent", "Which?", task=task.id, expects_reply=True)
+        partition = broker.fleet().partition("h")
+        waiting = keys.below(partition, "waiting", herd="h")
+        with redis.Redis.from_url(url) as client:
+            client.zrem(waiting, task.id)
+            client.zadd(waiting, {"task_nonsense": 1})
+            code, found = look(cli)
+            assert (code, found["records"]["health"]) == (0, "warning")
+            assert "h: 2 of waiting; run `tocsin doctor --repair`" in found["records"]["detail"]
+            assert client.zrange(waiting, 0, -1) == [b"task_nonsense"]
+
+            mended = look(cli, "--repair")[1]["records"]
+            assert (mended["health"], mended["detail"][:22]) == ("good", "mended h: 2 of waiting")
+            assert client.zrange(waiting, 0, -1) == [task.id.encode()]
+        assert "agree with all" in look(cli)[1]["records"]["detail"]
 
 
 def test_a_fleet_of_another_version(cli, alive, url):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError
@@ -104,6 +104,16 @@ class AsyncLink:
     async def command(self, operation: str, *command: str | int) -> Any:
         """The answer to a plain command, for what needs no script."""
         return decode(await self._persist(operation, lambda: self.client.execute_command(*command)))
+
+    async def keys(self, operation: str, pattern: str) -> AsyncIterator[str]:
+        """The names of all keys that match, in pages; some may come twice."""
+        cursor = -1
+        while cursor != 0:
+            words = ("SCAN", max(cursor, 0), "MATCH", pattern, "COUNT", 1_000)
+            at, page = await self.command(operation, *words)
+            cursor = int(at)
+            for key in page:
+                yield decode(key)
 
     async def aclose(self) -> None:
         """Closes the connections."""

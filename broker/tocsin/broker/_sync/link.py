@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError
@@ -106,6 +106,16 @@ class Link:
     def command(self, operation: str, *command: str | int) -> Any:
         """The answer to a plain command, for what needs no script."""
         return decode(self._persist(operation, lambda: self.client.execute_command(*command)))
+
+    def keys(self, operation: str, pattern: str) -> Iterator[str]:
+        """The names of all keys that match, in pages; some may come twice."""
+        cursor = -1
+        while cursor != 0:
+            words = ("SCAN", max(cursor, 0), "MATCH", pattern, "COUNT", 1_000)
+            at, page = self.command(operation, *words)
+            cursor = int(at)
+            for key in page:
+                yield decode(key)
 
     def close(self) -> None:
         """Closes the connections."""

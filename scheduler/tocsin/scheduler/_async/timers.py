@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 
 from tocsin.broker import keys, timers
 from tocsin.broker._async.broker import AsyncBroker
+from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.errors import BrokerError
+from tocsin.scheduler._async.duty import Turn
 
 log = logging.getLogger("tocsin.scheduler")
 
@@ -32,6 +34,28 @@ class Pass:
 
     fired: Counter[str] = field(default_factory=Counter)
     next_in: float | None = None
+
+
+class AsyncTimers:
+    """Fires what is due, and turns again when the next timer is.
+
+    A lost doorbell costs seconds, never a timer: at the latest it looks every 10 s.
+    """
+
+    name = "timers"
+    patience = 30.0
+
+    def __init__(self, broker: AsyncBroker) -> None:
+        self._broker = broker
+        self.bell = keys.doorbell(broker.name), "timer"
+
+    async def turn(self) -> Turn:
+        """One pass over all partitions, until nothing is due."""
+        done = await fire(self._broker)
+        if done.fired:
+            log.info("fired %s", " ".join(f"{name}={n}" for name, n in sorted(done.fired.items())))
+        wait = SLOW_POLL if done.next_in is None else min(done.next_in, SLOW_POLL)
+        return Turn(wait * random.uniform(0.95, 1.0), done.fired)
 
 
 async def fire(broker: AsyncBroker) -> Pass:

@@ -19,7 +19,7 @@ from tocsin.broker._sync.broker import Broker
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.settings import NotifySettings
-from tocsin.broker.signals import Signal
+from tocsin.scheduler._sync.duty import Turn
 from tocsin.scheduler.outlets import Outlet
 
 log = logging.getLogger("tocsin.scheduler")
@@ -45,13 +45,16 @@ ROUNDS = 1_000
 class Notifier:
     """Tells a human of a fleet's alerts, and makes the fleet note them while it runs."""
 
+    name = "alerts"
+
     def __init__(self, broker: Broker, settings: NotifySettings) -> None:
         self._broker = broker
         self._settings = settings
         self._outlet = Outlet(settings)
         self._patience = settings.notify_timeout + MARGIN
         self._stopping = False
-        self._signal: Signal | None = None
+        self.bell = keys.doorbell(broker.name), "alert"
+        self.patience = 60.0 + self._patience.total_seconds()
         self.counts: Counter[str] = Counter()
         """What became of alerts since it was made."""
         self.next_in: float | None = None
@@ -128,29 +131,16 @@ class Notifier:
         pause = min(FIRST_PAUSE * 2 ** (alert.tries - 1), LONGEST_PAUSE)
         return timedelta(seconds=pause * random.uniform(0.5, 1.5))
 
-    def run(self) -> None:
-        """Tells alerts as they come, until `stop()`. Whatever goes wrong, it goes on."""
-        self._signal = signal = Signal()
-        with self._broker.hear(keys.doorbell(self._broker.name), "alert", signal):
-            while not self._stopping:
-                signal.clear()
-                wait, told = SLOW_POLL, None
-                try:
-                    told = self.tick()
-                    wait = SLOW_POLL if self.next_in is None else min(self.next_in, SLOW_POLL)
-                    if "alerts_failed" in told and "alerts_told" not in told:  # it is down
-                        wait = max(wait, FIRST_PAUSE)
-                except BrokerError as error:
-                    log.warning("alerts wait: %s", error.detail)
-                except Exception:
-                    log.exception("alerts wait: a pass over them broke")
-                if told:
-                    log.info("%s", " ".join(f"{name}={n}" for name, n in sorted(told.items())))
-                if not self._stopping:
-                    signal.wait(wait * random.uniform(0.95, 1.0))
+    def turn(self) -> Turn:
+        """One pass over the alerts; where the outlet is down, it is left alone for a while."""
+        told = self.tick()
+        wait = SLOW_POLL if self.next_in is None else min(self.next_in, SLOW_POLL)
+        if "alerts_failed" in told and "alerts_told" not in told:  # it is down
+            wait = max(wait, FIRST_PAUSE)
+        if told:
+            log.info("%s", " ".join(f"{name}={n}" for name, n in sorted(told.items())))
+        return Turn(wait * random.uniform(0.95, 1.0), Counter(told))
 
     def stop(self) -> None:
-        """Ends `run` after what it is telling. May be called from any thread."""
+        """Ends the pass that it is in after what it is telling. May be called from any thread."""
         self._stopping = True
-        if self._signal is not None:
-            self._signal.set()

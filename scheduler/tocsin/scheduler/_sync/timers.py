@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 from tocsin.broker import keys, timers
 from tocsin.broker._sync.broker import Broker
+from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.errors import BrokerError
+from tocsin.scheduler._sync.duty import Turn
 
 log = logging.getLogger("tocsin.scheduler")
 
@@ -34,6 +36,28 @@ class Pass:
 
     fired: Counter[str] = field(default_factory=Counter)
     next_in: float | None = None
+
+
+class Timers:
+    """Fires what is due, and turns again when the next timer is.
+
+    A lost doorbell costs seconds, never a timer: at the latest it looks every 10 s.
+    """
+
+    name = "timers"
+    patience = 30.0
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.bell = keys.doorbell(broker.name), "timer"
+
+    def turn(self) -> Turn:
+        """One pass over all partitions, until nothing is due."""
+        done = fire(self._broker)
+        if done.fired:
+            log.info("fired %s", " ".join(f"{name}={n}" for name, n in sorted(done.fired.items())))
+        wait = SLOW_POLL if done.next_in is None else min(done.next_in, SLOW_POLL)
+        return Turn(wait * random.uniform(0.95, 1.0), done.fired)
 
 
 def fire(broker: Broker) -> Pass:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -14,7 +15,9 @@ from rich.text import Text
 from tocsin.broker import keys, timers
 from tocsin.broker.caller import Fleet
 from tocsin.broker.errors import BrokerError
+from tocsin.broker.eviction import danger
 from tocsin.broker.herds import SCHEMA
+from tocsin.scheduler import Scheduler
 from tocsin.workers.cli.blocks import Rows, span
 from tocsin.workers.cli.output import REFUSED
 from tocsin.workers.cli.session import Session, command
@@ -62,10 +65,17 @@ Info = Mapping[str, Any]
 
 
 @command(app, "doctor", example="tocsin doctor --url redis://redis.example:6379/0")
-def doctor(session: Session) -> None:
+def doctor(
+    session: Session,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Mend what does not agree with the records it belongs to."),
+    ] = False,
+) -> None:
     """Check the server, the schedulers, the clocks and the fleet; exit code 1 if one is broken.
 
-    Needs no seat, and changes nothing.
+    Compares all records with their indexes and timers. Needs no seat, and changes nothing unless
+    told to --repair, which may be done at any time beside whatever else runs.
     """
     info: Info = session.broker.link.command("doctor", "INFO")
     findings = [
@@ -76,6 +86,7 @@ def doctor(session: Session) -> None:
         *(_asking(session, "clock", _clock, info)),
         *(_asking(session, "fleet", _fleet, info)),
         *(_asking(session, "schedulers", _schedulers, info)),
+        *(_asking(session, "records", partial(_records, repair=repair), info)),
     ]
     broken = any(finding.health is Health.BROKEN for finding in findings)
     session.out.result(
@@ -126,22 +137,11 @@ def _server(info: Info) -> Iterator[Finding]:
 
 
 def _eviction(info: Info) -> Iterator[Finding]:
-    policy = str(info.get("maxmemory_policy", "unknown"))
-    if policy == "noeviction":
+    if warning := danger(info):
+        health = Health.BROKEN if info.get("maxmemory") else Health.WARNING
+        yield Finding("eviction", health, warning)
+    else:
         yield Finding("eviction", Health.GOOD, "noeviction: nothing is dropped when memory is full")
-        return
-    limited = bool(info.get("maxmemory"))
-    consequence = (
-        "it drops tasks, mail and timers when its memory is full"
-        if limited
-        else "it will drop tasks, mail and timers as soon as maxmemory is set"
-    )
-    yield Finding(
-        "eviction",
-        Health.BROKEN if limited else Health.WARNING,
-        f"THE SERVER MAY LOSE YOUR DATA: its maxmemory-policy is {policy}, so {consequence}; run "
-        "`CONFIG SET maxmemory-policy noeviction`, and set it in the server's configuration",
-    )
 
 
 def _memory(info: Info) -> Iterator[Finding]:
@@ -225,13 +225,18 @@ def _fleet(session: Session, _: Info) -> Iterator[Finding]:
 def _schedulers(session: Session, _: Info) -> Iterator[Finding]:
     fleet = Fleet(session.connection.settings.fleet, 1, None)
     found = session.broker.run(timers.reports(fleet))
-    alive = []
+    alive, troubles = [], []
     for name, facts in sorted(found.items()):
         seen = timedelta(milliseconds=facts["age_ms"])
         if seen <= SILENT:
             where = f"{facts.get('host', '?')}, process {facts.get('pid', '?')}"
             alive.append(f"{name} ({where}, seen {span(seen)} ago)")
-    if alive:
+            duties = facts.get("duties", {}).items()
+            troubles += [f"{duty} of {name} {why}" for duty, why in duties if why]
+    if troubles:
+        detail = f"{'; '.join(troubles)}; see its log, and restart it"
+        yield Finding("schedulers", Health.BROKEN, detail)
+    elif alive:
         yield Finding("schedulers", Health.GOOD, f"{len(alive)} alive: {'; '.join(alive)}")
     else:
         yield Finding(
@@ -240,3 +245,22 @@ def _schedulers(session: Session, _: Info) -> Iterator[Finding]:
             "none is alive, so no reminder and no deadline fires; run `tocsin scheduler`, or "
             "`tocsin up` which starts one",
         )
+
+
+def _records(session: Session, _: Info, *, repair: bool) -> Iterator[Finding]:
+    name = session.connection.settings.fleet
+    if not session.broker.link.command("doctor", "EXISTS", keys.fleet(name)):
+        return  # to look would be its first use
+    swept = Scheduler(session.broker).repair(mend=repair)
+    wrong = ", ".join(f"{herd}: {n} of {what}" for (herd, what), n in sorted(swept.counts.items()))
+    for found in swept.broken[:10]:
+        detail = f"herd {found.herd}: {found.id} cannot be read and is left as it is: {found.why}"
+        yield Finding("records", Health.BROKEN, detail)
+    if not wrong:
+        detail = f"{swept.compared} records agree with all that is derived from them"
+        yield Finding("records", Health.GOOD, detail)
+    elif repair:
+        yield Finding("records", Health.GOOD, f"mended {wrong}; the herds' journals say what")
+    else:
+        detail = f"what is derived from records is wrong: {wrong}; run `tocsin doctor --repair`"
+        yield Finding("records", Health.WARNING, detail)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +13,7 @@ from tocsin.broker import AsyncBroker
 from tocsin.broker.alerts import Alert, document
 from tocsin.broker.errors import InvalidInput, Unavailable
 from tocsin.broker.ids import make_id
-from tocsin.broker.settings import NotifySettings, parse_setting
+from tocsin.broker.settings import NotifySettings, parse_duration, parse_setting
 from tocsin.broker.settings_files import resolve_notify
 from tocsin.scheduler import AsyncScheduler
 from tocsin.scheduler.outlets import AsyncOutlet
@@ -30,6 +30,15 @@ def scheduler(
     once: Annotated[
         bool, typer.Option("--once", help="Fire what is due now, print how much, and end.")
     ] = False,
+    repair_every: Annotated[
+        str,
+        typer.Option(
+            "--repair-every",
+            metavar="DURATION",
+            help="How often it compares all records with what is derived from them, after a first "
+            "time at its start; 0: never.",
+        ),
+    ] = "10m",
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="How its log on stderr is written.")
     ] = LogFormat.HUMAN,
@@ -63,6 +72,7 @@ def scheduler(
 ) -> None:
     """Fire the fleet's timers: reminders, deadlines, leases, retention. Run as many as you like.
 
+    Now and then it repairs what was lost beside the records, as `tocsin doctor --repair` does.
     It runs until SIGTERM or Ctrl-C and then ends with 0. While the server is
     away it waits; only --once gives up (69).
 
@@ -71,6 +81,7 @@ def scheduler(
     agents that are away from open work, and questions to agents of which
     no process runs.
     """
+    every = parse_duration(repair_every, operation="scheduler", field="--repair-every") or None
     options = {
         "notify_command": notify_command,
         "notify_url": notify_url,
@@ -82,7 +93,7 @@ def scheduler(
     if test_notify:
         asyncio.run(_test(session, notify))
     else:
-        asyncio.run(_once(session, notify) if once else _run(session, notify))
+        asyncio.run(_once(session, notify, every) if once else _run(session, notify, every))
 
 
 def _notify(options: dict[str, Any]) -> NotifySettings:
@@ -113,13 +124,13 @@ def _connect(session: Session) -> AsyncBroker:
     return AsyncBroker.connect(place.url, fleet=place.fleet)
 
 
-async def _run(session: Session, notify: NotifySettings) -> None:
+async def _run(session: Session, notify: NotifySettings, every: timedelta | None) -> None:
     async with _connect(session) as broker:
-        await serve(broker, notify=notify)
+        await serve(AsyncScheduler(broker, notify, repair_every=every))
 
 
-async def _once(session: Session, notify: NotifySettings) -> None:
+async def _once(session: Session, notify: NotifySettings, every: timedelta | None) -> None:
     async with _connect(session) as broker:
-        fired = await AsyncScheduler(broker, notify).tick()
+        fired = await AsyncScheduler(broker, notify, repair_every=every).tick()
     facts = [(duty.replace("_", " "), str(count)) for duty, count in sorted(fired.items())]
     session.out.result(fired, Facts(facts) if facts else "Nothing was due.")

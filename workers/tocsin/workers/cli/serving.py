@@ -10,8 +10,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from tocsin.broker import AsyncBroker
-from tocsin.broker.settings import NotifySettings
 from tocsin.scheduler import AsyncScheduler
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -50,16 +48,11 @@ def log_to_stderr(form: LogFormat = LogFormat.HUMAN, level: int = logging.INFO) 
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
-async def serve(
-    broker: AsyncBroker,
-    ready: Callable[[], None] = lambda: None,
-    notify: NotifySettings | None = None,
-) -> None:
+async def serve(scheduler: AsyncScheduler, ready: Callable[[], None] = lambda: None) -> None:
     """Runs a scheduler until SIGTERM, SIGHUP or Ctrl-C; what it is at, it ends first.
 
     `ready` is called as soon as the signals are heard.
     """
-    scheduler = AsyncScheduler(broker, notify)
     loop = asyncio.get_running_loop()
     running = asyncio.create_task(scheduler.run())
     told = False

@@ -18,6 +18,7 @@ from tocsin.broker.embedded.errors import EmbeddedServerError
 from tocsin.broker.errors import Unavailable
 from tocsin.broker.settings import redacted
 from tocsin.broker.settings_files import resolve_notify
+from tocsin.scheduler import AsyncScheduler
 from tocsin.workers.cli.blocks import Facts
 from tocsin.workers.cli.serving import log_to_stderr, serve
 from tocsin.workers.cli.session import Session, command
@@ -116,7 +117,7 @@ async def _serve(session: Session, url: str, server: EmbeddedServer | None) -> N
     async with AsyncBroker.connect(url, fleet=fleet) as broker:
         await broker.fleet()
         serving = asyncio.create_task(
-            serve(broker, lambda: _announce(session, url, server), notify)
+            serve(AsyncScheduler(broker, notify), lambda: _announce(session, url, server))
         )
         watching = asyncio.create_task(_until_gone(server))
         try:

@@ -9,7 +9,7 @@ function lease.live(agent)
 end
 
 -- Looks again when the earliest lease of the agent ends.
-local function watch(agent)
+function lease.watch(agent)
   local first = redis.call('ZRANGE', key.instances(agent), 0, 0, 'WITHSCORES')
   if first[2] and tonumber(first[2]) < FOREVER then
     timer.set('7:lease:' .. agent, timer.on_wall(tonumber(first[2]) + 1))
@@ -33,7 +33,7 @@ function lease.touch()
   local ends = manual and FOREVER or wall + tonumber(herd.lease)
   local new = redis.call('ZADD', key.instances(args.agent), 'GT', ends, args.instance)
   redis.call('HDEL', key.agent(args.agent), 'suspect:' .. args.instance)
-  if new == 1 and not manual then watch(args.agent) end
+  if new == 1 and not manual then lease.watch(args.agent) end
   if was_live then return end
   redis.call('HDEL', key.agent(args.agent), 'away_told', 'away_since')
   timer.clear('8:away:' .. args.agent)
@@ -83,7 +83,10 @@ end
 -- One look at an agent's instances whose lease has ended.
 function lease.look(agent)
   local ended = redis.call('ZRANGEBYSCORE', key.instances(agent), '-inf', wall, 'LIMIT', 0, 20)
-  if #ended == 0 then return end
+  if #ended == 0 then   -- all renewed: the timer that called for this look needs a successor
+    if not redis.call('ZSCORE', key.due(), '7:lease:' .. agent) then lease.watch(agent) end
+    return
+  end
   local grace, again = tonumber(herd.grace), nil
   for _, instance in ipairs(ended) do
     local suspect = 'suspect:' .. instance
@@ -102,7 +105,7 @@ function lease.look(agent)
   if again then
     timer.set('7:lease:' .. agent, timer.on_wall(again))
   else
-    watch(agent)
+    lease.watch(agent)
   end
 end
 

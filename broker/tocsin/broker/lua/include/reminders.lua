@@ -9,17 +9,18 @@ local function threshold()
   return minutes * 60000
 end
 
--- The herd's one `stale` timer: the oldest wait plus the threshold. None while reminders are off
--- or the parent is away; the script that makes it live again calls `fire`.
-function reminders.arm()
+-- When the herd's one `stale` timer is due: the oldest wait plus the threshold. Never while reminders
+-- are off or the parent is away; the script that makes it live again calls `fire`.
+function reminders.due()
   local wait = threshold()
   local oldest = wait and herd.state == 'open' and
     redis.call('ZRANGE', key.waiting(), 0, 0, 'WITHSCORES')
-  if oldest and oldest[1] and lease.live('parent') then
-    timer.set('5:stale', tonumber(oldest[2]) + wait)
-  else
-    timer.clear('5:stale')
-  end
+  if oldest and oldest[1] and lease.live('parent') then return tonumber(oldest[2]) + wait end
+end
+
+function reminders.arm()
+  local at = reminders.due()
+  if at then timer.set('5:stale', at) else timer.clear('5:stale') end
 end
 
 -- Pops up to `limit` expired waits and adds the reminder of each, unless its episode had one.

@@ -20,6 +20,7 @@ from typing import Any
 
 from tocsin.broker import AsyncBroker
 from tocsin.broker.clock import to_ms
+from tocsin.scheduler import AsyncScheduler
 from tocsin.workers.cli.demo.pace import Pace, pace_of
 from tocsin.workers.cli.demo.story import ROLES
 from tocsin.workers.cli.serving import serve
@@ -65,7 +66,7 @@ async def play(role: str) -> None:
     environ = os.environ
     async with AsyncBroker.connect(environ["TOCSIN_URL"], fleet=environ["TOCSIN_FLEET"]) as broker:
         if role == SCHEDULER:
-            await serve(broker)
+            await serve(AsyncScheduler(broker))
             return
         seat = (environ["TOCSIN_HERD"], environ["TOCSIN_AGENT"], environ["TOCSIN_TOKEN"])
         me = await broker.join(*seat)

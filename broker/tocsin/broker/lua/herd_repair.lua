@@ -1,0 +1,32 @@
+-- Compares records of a herd with what is derived from them (`h` the herd itself, `a` agents, `t`
+-- tasks, `r` markers, `m` messages), and entries of indexes with the records they name; mends what
+-- differs, if `mend` is 1. Of a long index some entries at a time, from a cursor on.
+-- keys: partition
+-- args: clock herd mend records indexes
+-- answers: compared <index, owner, cursor of what goes on> <what was wrong, id, why it is broken> ...
+-- moves: asked broke cancelled released
+-- include: timer lease mail dead tasks requests reminders attendance mend letters indexes
+
+herd = pick(key.herd(), herd_fields)
+if not herd.state then return { 'compared', {} } end   -- it has ended meanwhile, or its record was lost
+local more, broken = {}, {}
+
+-- Runs a check; what cannot be served is told, and holds up nothing beside it.
+local function checked(id, check, ...)
+  local ok, result = pcall(check, ...)
+  if ok then return result end
+  broken[#broken + 1] = { 'broken', id, type(result) == 'table' and result.err or tostring(result) }
+end
+
+for _, each in ipairs(cjson.decode(args.indexes)) do
+  local kind, owner, cursor = unpack(each)
+  local next = checked(kind, indexes.check, kind, owner, cursor)
+  if next and next ~= '0' then more[#more + 1] = { kind, owner, next } end
+end
+local records = { m = letters.check, t = mend.task, a = mend.agent, r = mend.marker, h = mend.herd }
+for _, each in ipairs(cjson.decode(args.records)) do checked(each[2], records[each[1]], each[2], each[3]) end
+local answer = { 'compared', more }
+for _, list in ipairs({ mend.findings(), broken }) do
+  for _, finding in ipairs(list) do answer[#answer + 1] = finding end
+end
+return answer

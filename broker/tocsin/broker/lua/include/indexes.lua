@@ -1,0 +1,84 @@
+-- Entries of indexes against the records they name; see `mend`.
+
+local function task(id) return pick(key.task(id), { 'state', 'agent', 'episode' }) end
+local function message(id)
+  return pick(key.message(id), { 'kind', 'state', 'to', 'sender', 'task', 'request', 'ask', 'wakes', 'untold', 'reply' })
+end
+local function there(name) return redis.call('EXISTS', name) == 1 end
+local function agent_is(name, state) return redis.call('HGET', key.agent(name), 'state') == state end
+local function open_ask(id)
+  local m = message(id)
+  return m.request == 'open' and m.ask == '1'
+end
+local function slot(owner, id) return tasks.open(task(id)) and task(id).agent == owner end
+
+-- Whether a timer is of something that it could still happen to.
+local timers = {
+  close = function(id) return id == 'herd' and herd.state == 'closing' or agent_is(id, 'closing') end,
+  deadline = function(id) return tasks.open(task(id)) end,
+  reply = function(id) return message(id).request == 'open' end,
+  ceiling = function(id) return open_ask(id) end,
+  window = function(id) return open_ask(id) end,
+  deliver = function(id) return message(id).state == 'delayed' end,
+  lease = function(id) return there(key.agent(id)) end,
+  away = function(id) return there(key.agent(id)) end,
+  attend = function(id) return there(key.message(id)) end,
+  forget = function(id)
+    local kind, of = string.match(id, '^(%a):(.+)$')
+    return not kind or herd.state == 'closed' or
+      there(kind == 'm' and key.message(of) or kind == 't' and key.task(of) or key.agent(of))
+  end,
+}
+
+-- Whether an entry belongs where it is, by the record that it names.
+local belongs = {
+  waiting = function(_, id) return task(id).state == 'waiting' end,
+  episodes = function(_, id) return task(id).state == 'waiting' end,
+  tasks = function(_, id) return there(key.task(id)) end,
+  agents = function(_, name) return there(key.agent(name)) end,
+  dead = function(_, id) return message(id).state == 'dead' end,
+  questions = function(owner, id) return message(id).request == 'open' and message(id).task == owner end,
+  asked = function(owner, id) return message(id).request == 'open' and message(id).to == owner end,
+  asking = function(owner, id) return message(id).request == 'open' and message(id).sender == owner end,
+  answers = function(owner, id) return message(id).ask == '1' and message(id).sender == owner end,
+  workload = function(owner, id) return slot(owner, id) end,
+  queue = function(owner, id) return slot(owner, id) end,
+  delayed = function(owner, id) return message(id).state == 'delayed' and message(id).to == owner end,
+  waking = function(owner, id)
+    local m = message(id)
+    return (m.state == 'accepted' or m.state == 'shown') and m.to == owner and m.wakes == '1'
+  end,
+  due = function(_, timer_name)
+    local kind, id = string.match(timer_name, '^%d:(%a+):?(.*)$')
+    return not timers[kind] or timers[kind](id)
+  end,
+}
+
+local INDEXES = {
+  waiting = key.waiting, tasks = key.tasks, agents = key.agents, dead = key.dead, due = key.due,
+  questions = key.questions, asked = key.asked, asking = key.asking, answers = key.answers,
+  workload = key.workload, queue = key.queue, delayed = key.delayed, waking = key.waking,
+  episodes = key.episodes,
+}
+
+-- Some entries of an index, from a cursor on; those that belong nowhere go. The next cursor.
+function indexes.check(kind, owner, cursor)
+  local name, hash = INDEXES[kind](owner), kind == 'episodes'
+  local found = hash and redis.call('HSCAN', name, cursor, 'COUNT', 100) or
+    redis.call('ZSCAN', name, cursor, 'COUNT', 100)
+  for i = 1, #found[2], 2 do
+    local id = found[2][i]
+    if not belongs[kind](owner, id) then
+      mend.wrong(kind, id, function()
+        if hash then
+          redis.call('HDEL', name, id)
+        elseif kind == 'due' then
+          timer.clear(id)
+        else
+          redis.call('ZREM', name, id)
+        end
+      end)
+    end
+  end
+  return found[1]
+end

@@ -1,0 +1,61 @@
+"""Duty: tell the fleet that this scheduler is at work, and which of its duties is not."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from tocsin.broker import timers
+from tocsin.broker._async.broker import AsyncBroker
+from tocsin.broker.eviction import danger
+from tocsin.scheduler._async.duty import Turn
+
+log = logging.getLogger("tocsin.scheduler")
+
+REPORT_EVERY = 10.0
+"""Seconds between reports."""
+
+
+class AsyncReport:
+    """Reports every 10 s. Its first report also warns of a server that may drop what it holds."""
+
+    name = "report"
+    bell = None
+    patience = 30.0
+
+    def __init__(
+        self, broker: AsyncBroker, scheduler: str, facts: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._broker = broker
+        self._scheduler = scheduler
+        self._facts = facts
+        self._warned = False
+
+    async def turn(self) -> Turn:
+        """One report."""
+        if not self._warned:
+            warning = danger(await self._broker.link.command("schedule", "INFO", "memory"))
+            if warning:
+                log.warning("%s", warning)
+            self._warned = True
+        await self._tell(
+            {
+                "host": platform.node(),
+                "pid": os.getpid(),
+                "version": version("tocsin"),
+                **self._facts(),
+            }
+        )
+        return Turn(REPORT_EVERY)
+
+    async def end(self) -> None:
+        """The last report: that this scheduler has ended."""
+        await self._tell(None)
+
+    async def _tell(self, facts: dict[str, Any] | None) -> None:
+        fleet = await self._broker.fleet()
+        await self._broker.run(timers.report(fleet, self._scheduler, facts))

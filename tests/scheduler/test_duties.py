@@ -1,0 +1,151 @@
+"""Duties: each turns on its own, whatever becomes of the others, and shows when it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+import pytest
+import redis
+
+from tests.waiting import wait_until, wait_until_async
+from tocsin.broker import AsyncBroker, Broker, HerdSettings, keys, timers
+from tocsin.broker.embedded import EmbeddedServer
+from tocsin.broker.errors import Unavailable
+from tocsin.scheduler import AsyncScheduler, Scheduler
+from tocsin.scheduler._async.duty import AsyncLoop, Turn
+from tocsin.scheduler._async.repair import AsyncRepair
+from tocsin.scheduler._async.report import AsyncReport
+from tocsin.scheduler._async.timers import AsyncTimers
+
+
+@pytest.mark.parametrize("duty", [AsyncTimers, AsyncRepair, AsyncReport])
+async def test_one_exception_in_a_duty_stops_neither_it_nor_another(
+    monkeypatch, broker, duty, caplog
+):
+    """Case 32: it is told once, and the next pass comes after a short pause."""
+    turns: dict[type, int] = dict.fromkeys((AsyncTimers, AsyncRepair, AsyncReport), 0)
+
+    async def turn(self: object) -> Turn:
+        turns[type(self)] += 1
+        if type(self) is duty and turns[duty] == 1:
+            raise RuntimeError("boom")
+        return Turn(0.01)
+
+    for each in turns:
+        monkeypatch.setattr(each, "turn", turn)
+    scheduler = AsyncScheduler(broker)
+    with caplog.at_level(logging.INFO, "tocsin.scheduler"):
+        running = asyncio.create_task(scheduler.run())
+        await wait_until_async(lambda: min(turns.values()) >= 3, "three passes of each duty")
+        scheduler.stop()
+        await asyncio.wait_for(running, 10)
+    assert caplog.text.count("RuntimeError: boom") == 1
+    assert f"{duty.name}: going on again" in caplog.text
+
+
+async def test_a_duty_that_fails_or_hangs_is_in_trouble_and_one_that_sleeps_is_not(broker):
+    """Case 32: health fails while a duty has stopped turning."""
+
+    class Scripted:
+        name, bell, patience = "scripted", None, 0.0
+
+        def __init__(self) -> None:
+            self.goes_on = asyncio.Event()
+            self.fails = True
+
+        async def turn(self) -> Turn:
+            if self.fails:
+                raise Unavailable("test", "no server")
+            await self.goes_on.wait()
+            return Turn(3600)
+
+    duty = Scripted()
+    loop = AsyncLoop(duty)
+    running = asyncio.create_task(loop.run(broker))
+    await wait_until_async(lambda: "fails: " in loop.trouble(), "a failure that shows")
+    assert "no server" in loop.trouble()
+    duty.fails = False
+    await wait_until_async(lambda: "fails" in loop.trouble(), "it hangs now")
+    duty.goes_on.set()
+    await wait_until_async(lambda: loop.trouble() == "", "all is well")
+    loop.stop()
+    await asyncio.wait_for(running, 10)
+
+
+async def test_a_report_tells_of_every_duty(broker):
+    """What `tocsin doctor` looks at."""
+    scheduler = AsyncScheduler(broker)
+    running = asyncio.create_task(scheduler.run())
+
+    async def reported() -> bool:
+        reports = await broker.run(timers.reports(await broker.fleet()))
+        return scheduler.name in reports and reports[scheduler.name]["duties"] == {
+            "timers": "",
+            "repair": "",
+            "report": "",
+        }
+
+    for _ in range(100):
+        if await reported():
+            break
+        await asyncio.sleep(0.05)
+    assert await reported()
+    scheduler.stop()
+    await asyncio.wait_for(running, 10)
+    assert not await reported()
+
+
+def test_a_sync_scheduler_turns_its_duties_in_threads(sync_broker):
+    """It starts, repairs, reports, and `stop` from another thread ends it."""
+    scheduler = Scheduler(sync_broker)
+    running = threading.Thread(target=scheduler.run)
+    running.start()
+    fleet = sync_broker.fleet()
+    wait_until(lambda: scheduler.name in sync_broker.run(timers.reports(fleet)), "its report")
+    scheduler.stop()
+    running.join(10)
+    assert not running.is_alive()
+    assert scheduler.name not in sync_broker.run(timers.reports(fleet))
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "noeviction"])
+async def test_it_warns_at_its_start_of_a_server_that_drops_what_it_holds(caplog, policy):
+    """Case 14: an evicting memory policy is a loud warning in the log."""
+    options = {"maxmemory": "100mb", "maxmemory-policy": policy}
+    with EmbeddedServer(durable=False, options=options) as server:
+        async with AsyncBroker.connect(server.url) as broker:
+            scheduler = AsyncScheduler(broker)
+            running = asyncio.create_task(scheduler.run())
+            await wait_until_async(lambda: scheduler._report._warned, "its first report")
+            scheduler.stop()
+            await asyncio.wait_for(running, 10)
+    assert ("THE SERVER MAY LOSE YOUR DATA" in caplog.text) is (policy != "noeviction")
+
+
+def test_what_an_evicting_server_dropped_is_mended():
+    """Case 14: under load a server with such a policy drops keys; what is derived is made again."""
+    options = {"maxmemory-policy": "allkeys-random"}
+    with (
+        EmbeddedServer(durable=False, options=options) as server,
+        redis.Redis.from_url(server.url) as client,
+        Broker.connect(server.url) as broker,
+    ):
+        parent = broker.open_herd("h", settings=HerdSettings(max_open_tasks=300))
+        scout = broker.join("h", "scout", parent.register("scout").token or "")
+        for number in range(300):
+            task = parent.delegate("scout", f"Find {number}")
+            scout.message("parent", "Which?", task=task.id, expects_reply=True)
+        herd = client.dump(keys.below(parent.caller.fleet.partition("h"), "herd", herd="h"))
+        assert herd is not None
+        client.config_set("maxmemory", client.info("memory")["used_memory"] - 200_000)
+        wait_until(lambda: client.info("stats")["evicted_keys"] > 50, "keys to be dropped")
+        client.config_set("maxmemory", 0)
+        client.restore(parent.caller.fleet.partition("h") + ":h:h", 0, herd, replace=True)
+
+        assert Scheduler(broker).tick()["repairs"] > 0
+
+        broker_repair = Scheduler(broker).repair
+        broker_repair()
+        assert broker_repair().findings == []
