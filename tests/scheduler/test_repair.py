@@ -155,7 +155,7 @@ def _live(scene: Scene) -> None:
     planner.reply(held, "yes")
 
 
-def _ask(asker: Child, target: str, body: str) -> str:
+def _ask(asker: Child, target: str, body: str, ceiling: timedelta | None = None) -> str:
     request = asker.caller.new_id("msg", "ask", body)
     asker.broker.run(
         asks.open_ask(
@@ -166,7 +166,7 @@ def _ask(asker: Child, target: str, body: str) -> str:
             call="call_1",
             task=None,
             window=None,
-            ceiling=None,
+            ceiling=ceiling,
             totals="",
             thread=None,
             data=None,
@@ -275,6 +275,29 @@ def test_whatever_is_damaged_is_as_it_was_after_a_repair(scene, seed):
     assert found.broken == []
     assert damaged == before or found.findings, done
     assert scene.scheduler.repair().findings == [], done
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_window_of_an_ask_is_where_its_record_says(scene, lost):
+    """Rerouted, an ask has a whole window, or only its ceiling; its timer is made again there."""
+    request = _ask(scene.children["scout"], "planner", "which way?")
+    timer, due = f"4:window:{request}", scene.key("due")
+    scene.clock.advance(timedelta(minutes=3))
+    scene.parent.reroute(request, "tester")
+    at = scene.client.zscore(due, timer)
+    if lost:
+        scene.client.zrem(due, timer)
+    assert [each.id for each in scene.scheduler.repair().findings] == [timer] * lost
+    assert scene.client.zscore(due, timer) == at
+
+
+def test_an_ask_that_only_its_ceiling_ends_has_no_window(scene):
+    """None is missing where the last sign of work reaches beyond the ceiling."""
+    request = _ask(scene.children["scout"], "planner", "which way?", ceiling=timedelta(minutes=12))
+    scene.clock.advance(timedelta(minutes=3))
+    scene.parent.reroute(request, "tester")
+    assert scene.client.zscore(scene.key("due"), f"4:window:{request}") is None
+    assert scene.scheduler.repair().findings == []
 
 
 def test_every_index_is_made_again(scene):

@@ -5,7 +5,7 @@
 -- args: clock herd mend records indexes
 -- answers: compared <index, owner, cursor of what goes on> <what was wrong, id, why it is broken> ...
 -- moves: asked broke cancelled released
--- include: timer lease mail dead tasks requests reminders attendance mend letters indexes
+-- include: timer lease mail dead tasks requests reminders asks attendance mend letters indexes
 
 herd = pick(key.herd(), herd_fields)
 if not herd.state then return { 'compared', {} } end   -- it has ended meanwhile, or its record was lost

@@ -71,7 +71,7 @@ end
 
 -- When silence ends an ask, if nothing moves it on: never after its ceiling. Who it was rerouted to
 -- has a whole window. An asker that probes knows more than others; they leave it a grace to say so.
-local function due(id, m, probes)
+function asks.due(id, m, probes)
   local ends = math.max(active(m), tonumber(m.rerouted_at) or 0) + tonumber(m.window)
   if m.probing == '1' and not probes and attendance.lasts(id, m.sender) then
     ends = ends + tonumber(herd.grace) * factor
@@ -87,12 +87,12 @@ local function retime(id, m)
     redis.call('HINCRBY', key.message(id), 'extensions', 1)
     redis.call('HSET', key.message(id), 'extended_from', began)
   end
-  local ends = due(id, m, true)
+  local ends = asks.due(id, m, true)
   if ends == tonumber(m.ceiling_at) then
     timer.set('3:ceiling:' .. id, ends)
     timer.clear('4:window:' .. id)
   else
-    timer.set('4:window:' .. id, ends > now and ends or due(id, m))
+    timer.set('4:window:' .. id, ends > now and ends or asks.due(id, m))
   end
 end
 
@@ -103,7 +103,7 @@ function asks.refresh(id)
     'extended_from', 'window', 'ceiling_at', 'probing', 'probe_active_at' })
   if m.request ~= 'open' or m.ask ~= '1' then return end
   retime(id, m)
-  if due(id, m, true) <= now and due(id, m) > now then mail.ring(m.sender, 'ask:' .. id) end
+  if asks.due(id, m, true) <= now and asks.due(id, m) > now then mail.ring(m.sender, 'ask:' .. id) end
 end
 
 -- The window: silence for as long as it allows ends the ask. Where it would end at the ceiling or
@@ -112,7 +112,7 @@ function asks.window(id, probes)
   local m = read(key.message(id))
   if m.request ~= 'open' or m.ask ~= '1' then return 0 end
   retime(id, m)
-  if due(id, m, probes) > now or due(id, m, true) == tonumber(m.ceiling_at) then return 0 end
+  if asks.due(id, m, probes) > now or asks.due(id, m, true) == tonumber(m.ceiling_at) then return 0 end
   give_up(id, m, 'no_reply', 'window')
   return 1
 end
@@ -146,7 +146,7 @@ function asks.answer(id, m, probes)
       m.opened_at, m.answered_at, m.extensions }
   end
   if m.request == 'open' then
-    return { 'pending', real(due(id, m, probes) - now), real(tonumber(m.window)), real(m.ceiling_at - now) }
+    return { 'pending', real(asks.due(id, m, probes) - now), real(tonumber(m.window)), real(m.ceiling_at - now) }
   end
   local task = m.task ~= '' and redis.call('HGET', key.task(m.task), 'state') or ''
   return { 'ended', m.request, m.silence or '', m.limit or '', m.to, task, m.task, m.window, m.opened_at,

@@ -78,8 +78,10 @@ local function question(id, m)
   end
   if m.ask == '1' then
     mend.timed('3:ceiling:' .. id, m.ceiling_at)
-    local looks = (m.extended_from or m.opened_at) + m.window
-    if looks < tonumber(m.ceiling_at) then mend.timed('4:window:' .. id, looks, true) end
+    local window, last = '4:window:' .. id, tonumber(m.ceiling_at)
+    if asks.due(id, m, true) < last and not redis.call('ZSCORE', key.due(), window) then
+      mend.wrong('timers', window, function() asks.refresh(id) end)
+    end
   elseif tonumber(m.deadline or 0) > 0 then
     mend.timed('2:reply:' .. id, m.deadline)
   end
