@@ -24,6 +24,10 @@ class _SendsUnlessTold(TyperGroup):
             args = ["send", *args]
         return super().parse_args(ctx, args)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        (to,) = (each for each in self.commands["send"].params if each.name == "to")
+        return [*to.shell_complete(ctx, incomplete), *super().shell_complete(ctx, incomplete)]
+
 
 app = typer.Typer(
     name="message",
