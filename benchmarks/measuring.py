@@ -54,8 +54,9 @@ def place() -> Iterator[Place]:
         clock = ManualClock()
         with redis.Redis.from_url(server.url) as plain:
             broker = Broker.connect(server.url, fleet="bench", clock=clock)
+            link = broker.link
             yield Place(server.url, broker, clock, plain)
-            broker.link.close()
+            link.close()
 
 
 @contextmanager
