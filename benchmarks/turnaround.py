@@ -7,7 +7,7 @@ from typing import Any
 import redis
 
 from benchmarks.measuring import ENOUGH, Options, medians, place, process, show, times
-from tocsin.broker import Broker, ManualClock
+from tocsin.broker import Broker, HerdSettings, ManualClock
 
 TRIPS = 100
 """There and back, in one run."""
@@ -66,7 +66,7 @@ def run(options: Options) -> None:
         redis.Redis.from_url(here.url, socket_timeout=None) as client,
         client.pubsub() as heard,
     ):
-        parent = here.broker.open_herd("herd")
+        parent = here.broker.open_herd("herd", settings=HerdSettings(pair_rate=1_000_000))
         token = parent.register("echo").token
         assert token is not None
         heard.subscribe("bare:back")
