@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -116,6 +117,32 @@ def test_a_folder_that_may_not_be_read(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", scandir)
     assert TranscriptProbe(tmp_path)() == {"transcript": 4}
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE, errno.ENAMETOOLONG])
+def test_a_directory_that_cannot_be_looked_at(tmp_path, monkeypatch, number):
+    """As if it were not there: no failure, and no sign of work when it is back."""
+    write(tmp_path / "a.jsonl", 4)
+    probe = TranscriptProbe(tmp_path)
+    assert probe() == {"transcript": 4}
+
+    def refused(*_: object, **__: object) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as away:
+        away.setattr(os, "scandir", refused)
+        away.setattr(Path, "stat", refused)
+        assert not probe.there
+        assert probe() == {"transcript": 4}
+    assert probe() == {"transcript": 4}
+
+
+def test_a_name_that_no_directory_has(tmp_path):
+    """Counts nothing, like one that is not there."""
+    for name in ("a" * 5000, "\0", tmp_path / "nowhere", write(tmp_path / "file", 1)):
+        probe = TranscriptProbe(name)
+        assert not probe.there
+        assert probe() == {"transcript": 0}
 
 
 def test_a_source_of_its_own_name(tmp_path):

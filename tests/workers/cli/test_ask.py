@@ -260,6 +260,17 @@ def test_a_probe(cli, parent, tmp_path: Path, number):
         }
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_probe_of_a_directory_that_is_not_there(cli, parent, tmp_path: Path, there):
+    """It may come yet, but a misspelt one would make a hard worker look silent: that is said."""
+    run = tmp_path if there else tmp_path / "rnu"
+    with Asker(cli, "probe", "--dir", str(run), "--every", "100ms", *PLANNER) as probe:
+        wait_until(lambda: probes(cli, parent), "the first total", timeout=30)
+        probe.interrupt(signal.SIGINT)
+        _, _, err = probe.end()
+    assert ("no directory" in err) != there
+
+
 def test_a_probe_ends_with_its_agent(cli, parent, tmp_path: Path):
     """An agent that was closed is refused, and so is one that is not there."""
     how = ("probe", "--dir", str(tmp_path), "--every", "100ms", "--json", *PLANNER)

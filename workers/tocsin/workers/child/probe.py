@@ -24,9 +24,9 @@ class TranscriptProbe:
     """Sums the bytes of the `*.jsonl` files below a run directory, at each call.
 
     The answer has one source, `transcript`. Files may appear, grow, rotate, shrink or vanish while
-    they are counted. A directory that is not there counts what it last did (0 if it never was), so
-    that its coming back is no growth. Symbolic links are not followed, so nothing outside the
-    directory is ever counted.
+    they are counted. A directory that is not there, or cannot be looked at, counts what it last did
+    (0 if it never was), so that its coming back is no growth. Symbolic links are not followed, so
+    nothing outside the directory is ever counted.
     """
 
     def __init__(self, directory: Path | str, *, source: str = "transcript") -> None:
@@ -34,9 +34,18 @@ class TranscriptProbe:
         self.source = source
         self._last = 0
 
+    @property
+    def there(self) -> bool:
+        """Whether the directory is one that can be looked at now."""
+        try:
+            list(os.scandir(self.directory))
+        except (OSError, ValueError):  # not ours, no name for one, or its file system is away
+            return False
+        return True
+
     def __call__(self) -> dict[str, int]:
         """The total, as `ask(probe=...)` and `Agent.probe` take it."""
-        if self.directory.is_dir():
+        if self.there:
             self._last = sum(_sizes(self.directory, _DEEPEST))
         return {self.source: self._last}
 

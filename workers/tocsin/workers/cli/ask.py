@@ -209,6 +209,8 @@ def probe(
         with _stoppable():
             session.out.event(facts, f"Watching {directory} for {name} every {every}.")
             watched = TranscriptProbe(directory, source=source)
+            if not watched.there:
+                session.out.warn(f"{directory} is no directory that can be read, and counts 0")
             publish(session.broker, caller, watched, span, warn=session.out.warn)
     except KeyboardInterrupt:
         session.out.note("Stopped.")
