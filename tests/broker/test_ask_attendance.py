@@ -530,3 +530,23 @@ def test_an_asker_whose_leases_ran_out(url, fleet_name):
         assert bodies(turn) == ["!"]
         turn.ack()
         assert "lost" in [line.event for line in parent.journal()]
+
+
+async def test_a_broker_that_closes_while_its_ask_waits(herd, url, fleet_name, clock, monkeypatch):
+    """What its other calls do meanwhile brings no instance back: the answer is mail at once."""
+    own = AsyncBroker.connect(url, fleet=fleet_name, clock=clock)
+    me = await own.join(herd.name, "scout", herd.scout.token)
+    async with asking(herd, me, "planner") as line:
+        real = own.link.run
+
+        async def run(call):
+            result = await real(call)
+            if call.operation == "leave":
+                with contextlib.suppress(errors.BrokerError):
+                    await me.ask_wait(line.id, timeout=0)
+            return result
+
+        monkeypatch.setattr(own.link, "run", run)
+        await own.aclose()
+        await herd.planner.reply(line.id, "Exponential")
+        assert bodies(await herd.scout.receive()) == ["Exponential"]

@@ -251,9 +251,12 @@ class Broker:
         """Ends this process's instances, handing back what they hold, and the connections."""
         if self._pid not in (None, os.getpid()):
             return  # all of it is the parent process's
+        link, self.closed = self._link, True  # a call made meanwhile would bring back what left
         for agent in list(self._agents):
+            self.forget(agent)
             try:
-                agent.leave()
+                while link is not None and not link.run(agents.leave(agent.caller)):
+                    pass
             except (UnknownHerd, AgentClosed, Unauthorized):
                 log.debug("%s had ended already", agent)
             except Unavailable as error:
@@ -261,7 +264,6 @@ class Broker:
                 break
             except BrokerError as error:
                 log.info("%s could not leave, its lease runs out instead: %s", agent, error.detail)
-        self.closed = True
         self._bells.close()
         self._leases.close()
         if self._link is not None:
