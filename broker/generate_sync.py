@@ -32,7 +32,6 @@ NAMES = {
     "__anext__": "__next__",
     "aclose": "close",
     "aclosing": "closing",
-    "in_thread": "at_once",
     "aiter": "iter",
     "anext": "next",
     "AbstractAsyncContextManager": "AbstractContextManager",

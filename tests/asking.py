@@ -53,16 +53,22 @@ REQUEST = "msg_00000000000000000000000aa"
 
 
 def opening(
-    agent: AsyncAgent | Agent, request: str = REQUEST, call: str = "call_1", totals: str = ""
+    agent: AsyncAgent | Agent,
+    request: str = REQUEST,
+    call: str = "call_1",
+    *,
+    to: str = "planner",
+    task: str | None = None,
+    totals: str = "",
 ) -> Call[asks.Outcome]:
-    """The first step of an ask of planner, whose asker never gets to the next."""
+    """The first step of an ask, whose asker never gets to the next."""
     return asks.open_ask(
         agent.caller,
-        "planner",
+        to,
         "Which backoff?",
         request=request,
         call=call,
-        task=None,
+        task=task,
         window=None,
         ceiling=None,
         totals=totals,

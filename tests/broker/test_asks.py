@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import threading
@@ -633,16 +632,24 @@ async def test_the_two_ends_in_json_rpc(herd):
         await herd.planner.progress("at it")
         await herd.later(minutes=4)
         active = errors.to_json_rpc(await line.ends(errors.CeilingActive))
+        first = line.id
     async with asking(herd, herd.scout, "planner") as line:
         await herd.later(minutes=10)
         silent = errors.to_json_rpc(await line.ends(errors.NoReply))
 
     assert (silent["code"], active["code"]) == (-32001, -32002)
-    assert silent["data"] == {"code": "NO_REPLY", "operation": "ask", "retryable": True}
+    assert silent["data"] == {
+        "code": "NO_REPLY",
+        "operation": "ask",
+        "retryable": True,
+        "message_id": line.id,
+        "reason": "unread",
+    }
     assert active["data"] == {
         "code": "RENDEZVOUS_CEILING_ACTIVE",
         "operation": "ask",
         "retryable": False,
+        "message_id": first,
     }
     assert "still working" in str(active["message"]) and "no reply" in str(silent["message"])
 
@@ -762,22 +769,36 @@ async def test_a_probe_that_fails_later(herd, fails, caplog):
     assert caplog.text.count("a probe failed") == 1
 
 
-async def test_a_slow_probe_holds_up_nobody(herd):
-    """It runs beside the event loop."""
+@proves("P8")
+async def test_a_probe_that_hangs_holds_up_nobody(herd):
+    """Neither the question nor its answer, nor others in the event loop, nor the end of a look."""
     entered, go_on = threading.Event(), threading.Event()
 
     def probe() -> dict[str, int]:
         entered.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return {"transcript": 1}
 
-    waiting = asyncio.create_task(herd.scout.ask("planner", "?", probe=probe))
-    await wait_until_async(entered.is_set, "the probe to be called")
-    assert len(await herd.planner.receive()) == 0
-    go_on.set()
-    (asked,) = await herd.planner.next_turn(timeout=5)
-    await herd.planner.reply(asked, "!")
-    assert (await asyncio.wait_for(waiting, 10)).body == "!"
+    try:
+        async with asking(herd, herd.scout, "planner", probe=probe) as line:
+            assert entered.is_set()
+            assert await herd.scout.ask_wait(line.id, timeout=0, probe=probe) is None
+            await herd.planner.reply(line.id, "!")
+            assert (await line.reply()).body == "!"
+    finally:
+        go_on.set()
+
+
+@proves("P8")
+async def test_a_probe_that_hangs_ends_with_the_window(herd):
+    """What has not counted yet has seen nothing."""
+    go_on = threading.Event()
+    try:
+        async with asking(herd, herd.scout, "planner", probe=lambda: go_on.wait(60)) as line:
+            assert await herd.later(minutes=10) == {}
+            await line.ends(errors.NoReply)
+    finally:
+        go_on.set()
 
 
 @pytest.mark.parametrize("to", ["planner2", "Planner", "other/parent", ""])

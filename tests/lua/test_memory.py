@@ -9,13 +9,13 @@ from datetime import timedelta
 import pytest
 import redis
 
+from tests.asking import opening
 from tocsin.broker import (
     Broker,
     Child,
     HerdSettings,
     ManualClock,
     Parent,
-    asks,
     errors,
     scripts,
     timers,
@@ -45,6 +45,9 @@ ENDS_WORK = {
 
 KEEPS_ALIVE = {"fleet_open", "instance_join", "instance_renew", "instance_leave"}
 """Without these no process could come and end anything."""
+
+AT_WORK = {"agent_probe", "agent_progress"}
+"""Without these who works in a full memory would be taken for silent by who asked it."""
 
 TELLS = {"alerts_take", "alert_end"}
 """What tells a human, and frees what was kept for that."""
@@ -118,9 +121,9 @@ def full(server: EmbeddedServer, fleet_name: str) -> Iterator[Full]:
 
 
 def test_the_scripts_that_work_in_a_full_memory_are_those_that_end_work():
-    """A script is `allow-oom` for one of four reasons, and no other script is."""
+    """A script is `allow-oom` for one of five reasons, and no other script is."""
     allowed = {name for name in scripts.names() if scripts.load(name).memory == "allow-oom"}
-    assert allowed == ENDS_WORK | KEEPS_ALIVE | TELLS | LOOKS
+    assert allowed == ENDS_WORK | KEEPS_ALIVE | AT_WORK | TELLS | LOOKS
 
 
 def test_work_comes_to_its_end_in_a_full_memory(full, server):
@@ -157,20 +160,7 @@ def test_an_ask_comes_to_its_end_in_a_full_memory(full):
     task = full.parent.delegate("scout", "Find it")
     full.scout.inbox()
     for request, how in (("msg_0000000000000000000000001", task.id), (LAST, None)):
-        opened = asks.open_ask(
-            full.scout.caller,
-            "planner",
-            "Which?",
-            request=request,
-            call="call_1",
-            task=how,
-            window=None,
-            ceiling=None,
-            totals="",
-            thread=None,
-            data=None,
-        )
-        full.broker.run(opened)
+        full.broker.run(opening(full.scout, request, task=how))
     full.fill()
 
     full.planner.reply("msg_0000000000000000000000001", "That one.")
@@ -181,6 +171,21 @@ def test_an_ask_comes_to_its_end_in_a_full_memory(full):
     full.clock.advance(timedelta(minutes=10))
     with pytest.raises(errors.NoReply):
         full.scout.ask_wait(LAST)
+
+
+@pytest.mark.parametrize("sign", ["probe", "progress"])
+def test_work_counts_in_a_full_memory(full, sign):
+    """Who is at work then is not taken for silent."""
+    full.scout.probe({"transcript": 1})
+    full.broker.run(opening(full.parent, LAST, to="scout"))
+    full.fill()
+    full.clock.advance(timedelta(minutes=9))
+    if sign == "probe":
+        full.scout.probe({"transcript": 2})
+    else:
+        full.scout.progress("half")
+    full.clock.advance(timedelta(minutes=9))
+    assert full.parent.ask_wait(LAST, timeout=0) is None
 
 
 LAST = "msg_0000000000000000000000002"
@@ -194,9 +199,7 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
     "agent_register": lambda f, task, request: f.parent.register("tester"),
     "agent_rotate": lambda f, task, request: f.parent.rotate("scout"),
     "agent_status": lambda f, task, request: f.scout.set_status("idle"),
-    "agent_probe": lambda f, task, request: f.scout.probe({"transcript": 1}),
     "ask_open": lambda f, task, request: f.scout.ask("planner", "Which?"),
-    "agent_progress": lambda f, task, request: f.scout.progress("half"),
     "dead_replay": lambda f, task, request: f.parent.replay(request),
     "herd_open": lambda f, task, request: f.broker.open_herd("another"),
     "herd_set": lambda f, task, request: f.parent.set_settings(HerdSettings(inbox_limit=5)),
@@ -210,7 +213,7 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
 
 def test_every_script_is_judged_here():
     """Each that is not `allow-oom` has its refusal below."""
-    allowed = ENDS_WORK | KEEPS_ALIVE | TELLS | LOOKS
+    allowed = ENDS_WORK | KEEPS_ALIVE | AT_WORK | TELLS | LOOKS
     assert REFUSED.keys() == set(scripts.names()) - allowed
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +24,7 @@ from tocsin.broker.errors import (
 )
 from tocsin.broker.rendering import silence
 from tocsin.broker.scripts import Call
+from tocsin.broker.signals import Settable
 from tocsin.broker.validation import (
     check_data,
     check_duration,
@@ -33,11 +36,16 @@ from tocsin.broker.validation import (
 
 log = logging.getLogger("tocsin.broker")
 
-LONGEST = timedelta(days=7)
-"""No window or ceiling of an ask is longer."""
+SHORTEST, LONGEST = timedelta(milliseconds=1), timedelta(days=7)
+"""No window or ceiling of an ask is shorter, or longer."""
 
 MOST_SOURCES = 100
 """A probe tells totals of so many sources at most."""
+
+PROBE_WITHIN = 0.5
+"""Seconds a waiting call gives its probe to count before it looks without."""
+
+_NOTHING = "{}"
 
 Probe = Callable[[], Mapping[str, int]]
 """What an asker watches of its target's work: source -> total so far. Only growth counts."""
@@ -69,46 +77,70 @@ def check_span(field: str, value: object) -> str:
     """A window or ceiling: above 0, at most 7 days; empty is the herd's own."""
     if value is None:
         return ""
-    span = check_duration("ask", field, value)
-    if span == 0 or (isinstance(value, timedelta) and value > LONGEST):
-        raise InvalidInput("ask", f"{field} must be above 0 and at most 7 days")
-    return str(span)
+    if isinstance(value, timedelta) and not SHORTEST <= value <= LONGEST:
+        raise InvalidInput("ask", f"{field} must be above 0 (1 ms or more) and at most 7 days")
+    return str(check_duration("ask", field, value))
 
 
 class Watch:
-    """An asker's probe, called now and then while it waits.
+    """An asker's probe, called now and then while it waits, each time in a thread of its own.
 
-    What it counts is checked when the ask is opened. Later it may fail as it likes: then it has
-    seen nothing, which is logged once.
+    What it counts is checked when the ask is opened. Later it may fail, hang or be slow as it
+    likes: then it has seen nothing yet, and holds up nobody.
     """
 
     def __init__(self, probe: Probe | None) -> None:
-        if probe is not None and not callable(probe):
-            raise InvalidInput("ask", "probe must be a function that returns totals by source")
+        given: object = probe
+        if given is not None and (not callable(given) or inspect.iscoroutinefunction(given)):
+            raise InvalidInput("ask", "probe must be a plain function returning totals by source")
         self.probe = probe
-        self._looked = self._told = False
+        self._counts = self._looked = self._told = False
+        self._counted: tuple[object] | None = None
+        self._waiter: Settable | None = None
+
+    def start(self, waiter: Settable) -> None:
+        """Has it count, unless it is still at it; `waiter` is set when it is done."""
+        self._waiter = waiter
+        if not self._counts:
+            self._counts = True
+            threading.Thread(target=self._count, name="tocsin-probe", daemon=True).start()
+        elif self._counted is not None:
+            waiter.set()
+
+    def _count(self) -> None:
+        assert self.probe is not None
+        try:
+            self._counted = (self.probe(),)
+        except Exception as error:
+            self._counted = (error,)
+        if self._waiter is not None:
+            self._waiter.set()
 
     def totals(self) -> str:
-        """What it counts now, encoded for a script; empty without a probe."""
+        """What it has counted since the last of these, encoded for a script; empty without one."""
         if self.probe is None:
             return ""
+        if self._counted is None:
+            return _NOTHING
+        (counted,) = self._counted
+        self._counted, self._counts = None, False
         first, self._looked = not self._looked, True
         try:
-            counted: object = self.probe()
-        except Exception as error:
-            return self._nothing(f"{type(error).__name__}: {error}")
-        try:
+            if isinstance(counted, Exception):
+                raise counted
             return _totals("ask", counted)
         except InvalidInput as error:
             if first:
                 raise
-            return self._nothing(error.detail)
+            return self._failed(error.detail)
+        except Exception as error:
+            return self._failed(f"{type(error).__name__}: {error}")
 
-    def _nothing(self, why: str) -> str:
+    def _failed(self, why: str) -> str:
         if not self._told:
             log.warning("a probe failed, and counts nothing until it works again: %s", why)
         self._told = True
-        return "{}"
+        return _NOTHING
 
 
 def _totals(operation: str, totals: object) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
 from redis.exceptions import ConnectionError as LineDown
 from redis.exceptions import RedisError, ResponseError
@@ -18,6 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 from tocsin.broker.background import Background
 from tocsin.broker.connections import ANSWER_WITHIN, Server
 from tocsin.broker.envelopes import decode
+from tocsin.broker.signals import Settable
 
 SLOW_POLL = 10.0
 """Seconds after which a waiting call looks for itself, should a bell have been lost."""
@@ -29,13 +30,6 @@ _TURN = 1.0
 
 _EMPTIED = "__redis__:invalidate"
 """Where a server tells that all its keys were deleted, to who asked to be told (`_ask`)."""
-
-
-class Settable(Protocol):
-    """What a bell wakes."""
-
-    def set(self) -> None:
-        """Wakes it."""
 
 
 class Bells(Background):

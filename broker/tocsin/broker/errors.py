@@ -170,6 +170,7 @@ class CeilingActive(BrokerError):
     """
 
     code = "ceiling_active"
+    limit = "ceiling"
 
     def __init__(self, operation: str, detail: str, message_id: str = "") -> None:
         super().__init__(operation, detail)
@@ -217,4 +218,7 @@ def to_json_rpc(error: BrokerError) -> dict[str, object]:
     """The JSON-RPC error object of an error; `data` says whether the call may be repeated."""
     number, name = JSON_RPC.get(error.code, (-32000, error.code.upper()))
     data = {"code": name, "operation": error.operation, "retryable": error.retryable}
+    for field in ("message_id", "reason"):
+        if field in vars(error):
+            data[field] = vars(error)[field]
     return {"code": number, "message": error.detail, "data": data}

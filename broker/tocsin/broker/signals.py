@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import TypeVar
+from typing import Protocol
 
-T = TypeVar("T")
+
+class Settable(Protocol):
+    """What wakes a waiting call."""
+
+    def set(self) -> None:
+        """Wakes it."""
 
 
 class Signal:
@@ -55,16 +59,6 @@ class AsyncSignal:
         except TimeoutError:
             return False
         return True
-
-
-async def in_thread(function: Callable[[], T]) -> T:
-    """What it returns; it holds up no event loop while it is at it."""
-    return await asyncio.to_thread(function)
-
-
-def at_once(function: Callable[[], T]) -> T:
-    """What it returns."""
-    return function()
 
 
 class Cancellation:

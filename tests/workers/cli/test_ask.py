@@ -30,6 +30,10 @@ class Asker:
     def interrupt(self, number: int) -> None:
         self._process.send_signal(number)
 
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
     def end(self) -> tuple[int, str, str]:
         """Its exit code, stdout and stderr."""
         out, err = self._process.communicate(timeout=60)
@@ -109,7 +113,8 @@ def test_silence(cli):
     cli.staff("scout", "planner")
     with Asker(cli, *ASK, "--window", "100ms", "--json") as asker:
         error = asker.document(code=1)["error"]
-    assert list(error) == ["code", "operation", "detail", "retryable", "message_id", "reason"]
+    fields = ["code", "operation", "detail", "retryable", "message_id", "limit", "reason"]
+    assert list(error) == fields and error["limit"] == "window"
     assert (error["code"], error["operation"], error["retryable"]) == ("no_reply", "ask", True)
     assert error["reason"] == "away" and "window of 100ms" in error["detail"]
     assert error["message_id"] == asked(cli)
@@ -224,6 +229,23 @@ def test_a_question_from_stdin(cli):
     done = cli.run("ask", "planner", "-", "--window", "50ms", *SCOUT, typed="a\nb\n")
     assert done.exit_code == 1
     assert cli.json("inbox", *PLANNER)["envelopes"][0]["body"] == "a\nb"
+
+
+def test_asking_with_a_probe(cli, parent, tmp_path: Path):
+    """The target says nothing, its transcript grows: it is not silent."""
+    transcript = tmp_path / "run.jsonl"
+    transcript.write_text("{}\n")
+    how = ("--probe", str(tmp_path), "--window", "1500ms", "--ceiling", "4s", "--json")
+    with Asker(cli, *ASK, *how) as asker:
+        asked(cli)
+
+        def works() -> bool:
+            with transcript.open("a") as file:
+                file.write("{}\n")
+            return asker.ended
+
+        wait_until(works, "the ceiling", timeout=30)
+        assert asker.document(code=1)["error"]["code"] == "ceiling_active"
 
 
 # ------------------------------------------------------------------ probe

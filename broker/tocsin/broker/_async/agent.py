@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tocsin.broker import agents, asks, inbox, keys, requests, why
-from tocsin.broker.asks import Ended, Outcome, Pending, Probe, Watch
+from tocsin.broker.asks import PROBE_WITHIN, Ended, Outcome, Pending, Probe, Watch
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Caller
 from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status, Task
@@ -30,7 +30,7 @@ from tocsin.broker.errors import (
 from tocsin.broker.ids import make_id
 from tocsin.broker.inbox import Inbox, Spoilt, Taken
 from tocsin.broker.scripts import Call
-from tocsin.broker.signals import AsyncSignal, in_thread
+from tocsin.broker.signals import AsyncSignal
 from tocsin.broker.validation import check_timeout, printable
 from tocsin.broker.why import Why
 
@@ -356,7 +356,11 @@ class AsyncAgent:
         return None
 
     async def _count(self, watch: Watch) -> str:
-        return await in_thread(watch.totals) if watch.probe is not None else ""
+        if watch.probe is not None:
+            signal = AsyncSignal()
+            watch.start(signal)
+            await signal.wait(PROBE_WITHIN)
+        return watch.totals()
 
     async def _insist(self, call: Call[T], until: float, signal: AsyncSignal) -> T:
         """The result of a call, for which it waits at most so long while the server is away."""

@@ -14,7 +14,7 @@ from tocsin.broker._async.agent import AsyncAgent
 from tocsin.broker._async.child import AsyncChild
 from tocsin.broker._async.link import AsyncLink
 from tocsin.broker._async.parent import AsyncParent
-from tocsin.broker.bells import Bells, Settable
+from tocsin.broker.bells import Bells
 from tocsin.broker.caller import Caller, Fleet
 from tocsin.broker.clock import Clock, ManualClock, ScaledClock
 from tocsin.broker.connections import Server
@@ -31,6 +31,7 @@ from tocsin.broker.leases import Leases
 from tocsin.broker.scripts import Call
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.settings_files import resolve
+from tocsin.broker.signals import Settable
 from tocsin.broker.validation import check_count, check_id, check_name, check_token
 
 T = TypeVar("T")

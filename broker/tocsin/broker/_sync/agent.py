@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tocsin.broker import agents, asks, inbox, keys, requests, why
-from tocsin.broker.asks import Ended, Outcome, Pending, Probe, Watch
+from tocsin.broker.asks import PROBE_WITHIN, Ended, Outcome, Pending, Probe, Watch
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Caller
 from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status, Task
@@ -31,7 +31,7 @@ from tocsin.broker.errors import (
 from tocsin.broker.ids import make_id
 from tocsin.broker.inbox import Inbox, Spoilt, Taken
 from tocsin.broker.scripts import Call
-from tocsin.broker.signals import Signal, at_once
+from tocsin.broker.signals import Signal
 from tocsin.broker.validation import check_timeout, printable
 from tocsin.broker.why import Why
 
@@ -357,7 +357,11 @@ class Agent:
         return None
 
     def _count(self, watch: Watch) -> str:
-        return at_once(watch.totals) if watch.probe is not None else ""
+        if watch.probe is not None:
+            signal = Signal()
+            watch.start(signal)
+            signal.wait(PROBE_WITHIN)
+        return watch.totals()
 
     def _insist(self, call: Call[T], until: float, signal: Signal) -> T:
         """The result of a call, for which it waits at most so long while the server is away."""

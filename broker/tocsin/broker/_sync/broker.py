@@ -16,7 +16,7 @@ from tocsin.broker._sync.agent import Agent
 from tocsin.broker._sync.child import Child
 from tocsin.broker._sync.link import Link
 from tocsin.broker._sync.parent import Parent
-from tocsin.broker.bells import Bells, Settable
+from tocsin.broker.bells import Bells
 from tocsin.broker.caller import Caller, Fleet
 from tocsin.broker.clock import Clock, ManualClock, ScaledClock
 from tocsin.broker.connections import Server
@@ -33,6 +33,7 @@ from tocsin.broker.leases import Leases
 from tocsin.broker.scripts import Call
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.settings_files import resolve
+from tocsin.broker.signals import Settable
 from tocsin.broker.validation import check_count, check_id, check_name, check_token
 
 T = TypeVar("T")

@@ -3,6 +3,7 @@
 -- args: clock herd agent token instance totals
 -- answers: active | silent
 -- moves: none
+-- memory: allow-oom
 -- include: seat asks
 
 seat.prove()

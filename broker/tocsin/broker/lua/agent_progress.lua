@@ -3,6 +3,7 @@
 -- args: clock herd agent token instance call text fraction
 -- answers: ok
 -- moves: none
+-- memory: allow-oom
 -- include: seat text
 
 seat.prove()

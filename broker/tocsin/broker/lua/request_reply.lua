@@ -56,7 +56,7 @@ if m.kind == 'request' then
   end
 end
 local reply = { id = args.message, kind = 'reply', sender = args.agent,
-  sender_generation = me.generation, to = m.sender, wakes = wakes, late = late and 1,
+  sender_generation = me.generation, to = m.sender, wakes = wakes, late = late and 1 or nil,
   task = m.task ~= '' and m.task or nil, thread = m.thread, reply_to = args.request, hops = loops.hops(m),
   body = args.body, data = args.data, digest = args.digest }
 if m.ask == '1' then

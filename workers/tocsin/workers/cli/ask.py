@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import RenderableType
@@ -17,6 +17,7 @@ from rich.text import Text
 from tocsin.broker import Reply
 from tocsin.broker.durations import show_duration
 from tocsin.broker.errors import CeilingActive, InvalidInput, NoReply
+from tocsin.broker.settings import parse_setting
 from tocsin.workers.child.probe import TranscriptProbe, publish
 from tocsin.workers.cli.agent import AgentName
 from tocsin.workers.cli.blocks import Facts, Quoted
@@ -28,6 +29,29 @@ from tocsin.workers.cli.session import Session, command
 app = typer.Typer()
 
 _SHORTEST = timedelta(milliseconds=100)
+
+ProbeOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        show_default=False,
+        help="Where AGENT's *.jsonl transcripts are, if on this machine: that they grow is work.",
+    ),
+]
+
+
+def _probe(directory: Path | None) -> TranscriptProbe | None:
+    return None if directory is None else TranscriptProbe(directory)
+
+
+def _limit(text: str | None, field: str) -> timedelta | None:
+    """A window or ceiling, in the bounds of the settings for it."""
+    if text is None:
+        return None
+    try:
+        return cast(timedelta, parse_setting(f"ask_{field}", text, where=field))
+    except InvalidInput as refusal:
+        raise InvalidInput("ask", refusal.detail) from None
 
 
 @contextmanager
@@ -65,6 +89,7 @@ def _on_the_line(session: Session, request: str) -> Iterator[None]:
             error.detail,
             retryable=error.retryable,
             message_id=error.message_id,
+            limit=error.limit,
             reason=error.reason if isinstance(error, NoReply) else "",
         )
         raise typer.Exit(REFUSED) from None
@@ -123,6 +148,7 @@ def ask(
             autocompletion=complete_task,
         ),
     ] = None,
+    probe: ProbeOption = None,
     key: KeyOption = None,
 ) -> None:
     """Ask an agent and stay on the line until it answers; print the answer.
@@ -135,14 +161,16 @@ def ask(
 
     Ctrl-C leaves the question open and prints how to come back to it.
     """
-    span, limit = read_span(window, "ask", "window"), read_span(ceiling, "ask", "ceiling")
+    span, limit = _limit(window, "window"), _limit(ceiling, "ceiling")
     text = read_text(body, "ask", "body")
     agent = session.staying()
     key = key if key is not None else uuid.uuid4().hex
     request = agent.caller.new_id("msg", "ask", key)
     session.out.note(f"Waiting for {to}, question {request}; Ctrl-C leaves it open.")
     with _on_the_line(session, request):
-        reply = agent.ask(to, text, task=task, window=span, ceiling=limit, key=key)
+        reply = agent.ask(
+            to, text, task=task, window=span, ceiling=limit, probe=_probe(probe), key=key
+        )
     session.out.result(reply, *_reply_blocks(reply))
 
 
@@ -159,6 +187,7 @@ def ask_wait(
         str | None,
         typer.Option(metavar="SPAN", show_default=False, help="`90s`, `10m`; default: no end."),
     ] = None,
+    probe: ProbeOption = None,
 ) -> None:
     """Come back to an ask, from wherever it was made: print its answer, or how it ended.
 
@@ -167,7 +196,7 @@ def ask_wait(
     span = read_span(timeout, "ask_wait", "timeout")
     agent = session.staying()
     with _on_the_line(session, message):
-        reply = agent.ask_wait(message, timeout=span)
+        reply = agent.ask_wait(message, timeout=span, probe=_probe(probe))
     if reply is None:
         session.out.result(
             {"message_id": message, "request": "open"}, Text(f"{message} is still open.")
