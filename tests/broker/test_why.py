@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.asking import asking
-from tocsin.broker import Why, errors
+from tocsin.broker import Why, errors, keys
 from tocsin.broker.testing import lapse
 
 
@@ -142,7 +142,7 @@ async def test_a_running_task_and_its_agent(herd):
         "task running",
         "deadline ahead",
     ]
-    assert todo(await herd.scout.why(task.id)) == []
+    assert todo(await herd.scout.why(task.id)) == ["end it when it is done"]
 
 
 async def test_a_settled_task_says_when_and_why(herd):
@@ -191,6 +191,62 @@ async def test_delayed_and_dead_mail(open_herd):
     assert todo(why) == ["replay", "drop"]
 
 
+async def test_dead_letters_that_cannot_be_replayed(open_herd):
+    """What is offered works: a failed task is done again, what is no message is dropped."""
+    herd = await open_herd("h", "scout", max_attempts=1)
+    task = await herd.parent.delegate("scout", "Find how auth works")
+    await (await herd.scout.receive()).nack(error="no disk")
+    why = await herd.parent.why(f"msg_task_{task.id.partition('_')[2]}")
+    assert shape(why) == ["task dead", "task failed"]
+    assert todo(why) == ["do it again", "drop"]
+
+    sent = await herd.parent.message("scout", "Read me.")
+    fleet = herd.parent.caller.fleet
+    name = keys.below(fleet.partition("h"), "message", herd="h", message=sent.message_id)
+    await herd.broker.link.command("test", "HSET", name, "kind", "nonsense")
+    await herd.scout.receive()
+    inbox = keys.below(fleet.partition("h"), "inbox", herd="h", agent="scout")
+    await herd.broker.link.command("test", "XADD", inbox, "*", "who", "knows")
+    await herd.scout.receive()
+    for letter in await herd.parent.dead_letters():
+        why = await herd.parent.why(letter.message_id)
+        assert todo(why)[-1] == "drop"
+        assert str(why)
+
+
+async def test_what_hangs_on_the_caller_says_so(open_herd):
+    """Unread mail is to be read, and a question on the way to be answered, by who asks why."""
+    herd = await open_herd("h", "scout", "planner")
+    task = await herd.parent.delegate("scout", "Find how auth works")
+    assert todo(await herd.scout.why(task.id)) == ["read it"]
+    await (await herd.scout.receive()).ack()
+    await herd.scout.message("parent", "Which?", task=task.id, expects_reply=True)
+    await herd.parent.message("planner", "And this?", expects_reply=True)
+
+    assert todo(await herd.parent.why(task.id))[0] == "answer"
+
+
+async def test_a_task_given_back_hangs_on_its_envelope(herd):
+    """It runs by its state, and is to be taken anew."""
+    task = await herd.parent.delegate("scout", "Find how auth works")
+    await (await herd.scout.receive()).nack(delay=timedelta(minutes=5))
+
+    assert shape(await herd.parent.why(task.id)) == [
+        "task running",
+        "task delayed",
+        "deliver ahead",
+    ]
+
+
+async def test_nothing_waits_on_what_is_closed(herd):
+    """A closed agent is not waited for, and its task not to be done again by it."""
+    task = await herd.working(herd.scout)
+    await herd.parent.close("scout")
+
+    assert str(await herd.parent.why("scout")).endswith("-> nothing waits any more")
+    assert todo(await herd.parent.why(task.id)) == []
+
+
 async def test_mail_of_a_process_that_is_gone(herd):
     """Taken, and its holder lost: given back when that is noticed, as the chain then says."""
     sent = await herd.scout.message("planner", "Read me.")
@@ -218,9 +274,12 @@ async def test_a_reminder_before_and_after_it_is_handed_over(herd):
     reminder = f"msg_reminder_{task.id.partition('_')[2]}_1"
     assert shape(await herd.parent.why(reminder))[0] == "task waiting", "not due yet"
     await herd.later(minutes=6)
-    assert shape(await herd.parent.why(reminder)) == ["reminder accepted", "parent alive"]
-    await herd.parent.receive()
-    assert shape(await herd.parent.why(reminder)) == ["reminder taken", "parent alive"]
+    on = ["task waiting", "request open", "planner alive", "reply ahead"]
+    assert shape(await herd.parent.why(reminder)) == ["reminder accepted", *on]
+    turn = await herd.parent.receive()
+    assert shape(await herd.parent.why(reminder)) == ["reminder taken", *on]
+    await turn.ack()
+    assert shape(await herd.parent.why(reminder)) == ["reminder handled", *on], "the wait goes on"
     with pytest.raises(errors.UnknownMessage):
         await herd.parent.why("msg_reminder_nothing_1")
 

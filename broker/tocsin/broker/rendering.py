@@ -245,7 +245,8 @@ def _message_link(mail: MessageLink, now: datetime) -> str:
     if mail.request in (None, "open", "dead"):
         said = _MAIL_STATES[mail.state].format(to=to, ago=ago)
     else:
-        by = f" by {mail.answered_by}" if mail.answered_by else ""
+        late = "" if mail.request == "answered" else ", and answered late"
+        by = f"{late} by {mail.answered_by}" if mail.answered_by else ""
         said = f"ended {ago}: {mail.request.replace('_', ' ')}{by}"
     if mail.state == "accepted" and mail.reached == 0:
         said += ", and nobody heard its bell"
@@ -255,6 +256,8 @@ def _message_link(mail: MessageLink, now: datetime) -> str:
         said += f", after {mail.attempts} failed attempt(s)"
     if mail.reason:
         said += f": {_briefly(mail.reason)}"
+    if mail.envelope is None:
+        return f"{mail.message}, what was in the inbox of {to} and is no message,{text} {said}"
     kind = mail.envelope.replace("_", " ")
     return f"{mail.message}, a {kind} from {mail.sender} to {to}{text}, {said}"
 
@@ -320,7 +323,8 @@ def why(chain: Why) -> list[str]:
         lines.append("<- and further, beyond what one look follows")
     steps = [f"{step.what}: `{step.command}`" if step.command else step.what for step in chain.todo]
     if not steps:
-        waits = chain.links[-1].kind in ("agent", "timer")
+        last = chain.links[-1]
+        waits = last.kind == "timer" or (last.kind == "agent" and last.state != "closed")
         steps = ["nothing to do but wait" if waits else "nothing waits any more"]
     return [*lines, f"-> {'; '.join(steps)}"]
 

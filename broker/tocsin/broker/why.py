@@ -47,7 +47,8 @@ class MessageLink(Model):
 
     kind: Literal["message"] = "message"
     message: str
-    envelope: Kind
+    envelope: Kind | None
+    """None for a dead letter that is no whole message."""
     sender: str
     recipient: str
     state: str
@@ -140,6 +141,17 @@ def _moment(record: Mapping[str, str], *fields: str) -> datetime:
     return from_ms(next(record[field] for field in fields if record.get(field)))
 
 
+def _envelope_of(task: str) -> str:
+    return f"msg_task_{task.partition('_')[2]}"
+
+
+def _kind(text: str | None) -> Kind | None:
+    return Kind(text) if text in set(Kind) else None
+
+
+_LEADING = (Kind.REMINDER, Kind.TASK)
+"""Envelopes that are about a task which goes on when they are read."""
+
 _ENTERED = {
     "waiting": ("waiting_since", "created_at"),
     "running": ("started_at", "created_at"),
@@ -172,12 +184,16 @@ class _Chain:
         """Agents that wait, each for the next."""
         self._open: tuple[str, Mapping[str, str]] | None = None
         """The last open request on the way: what all before it waits for."""
+        self._mine: list[str] = []
+        """Open requests on the way that the caller is to answer."""
 
     def follow(self) -> None:
         """Adds what was asked about and all that it hangs on, and what to do about that."""
         kind, name = next(iter(self._facts))
         step: Callable[[str], None] = getattr(self, f"_{kind}")
         step(name)
+        for name in self._mine:
+            self._may(self._caller.agent, ("answer", f"tocsin reply {name} TEXT"))
         if self._open:
             self._advise(*self._open)
         if self._timers:
@@ -190,9 +206,7 @@ class _Chain:
         """What the caller can do about an open request."""
         me = self._caller.agent
         answer = ("answer", f"tocsin reply {name} TEXT")
-        if me == question["to"]:
-            self._may(me, answer)
-        else:
+        if me != question["to"]:
             remind, reroute = f"tocsin remind {name}", f"tocsin reroute {name} AGENT"
             self._may(PARENT, ("remind", remind), ("reroute", reroute), answer)
         if me in (question["sender"], PARENT):
@@ -237,21 +251,31 @@ class _Chain:
         )
         self._note(facts, name, "deadline", task=name)
         if state.terminal:
-            if state is not TaskState.COMPLETED:
+            if state is not TaskState.COMPLETED and self._is_open(agent):
                 self._may(PARENT, ("do it again", f"tocsin task retry {name}"))
         elif place != "":
             self._behind(agent)
         elif questions:
             self._message(questions[0])
-        elif state is TaskState.CREATED:
-            self._message(f"msg_task_{name.partition('_')[2]}")
+        elif state is TaskState.CREATED or self._given_back(name):
+            self._message(_envelope_of(name))
         else:
             self._agent(agent)
+            self._may(agent, ("end it when it is done", f"tocsin task done {name} --summary TEXT"))
             if not self._open:
                 ask = f"tocsin message {agent} TEXT --steer"
                 self._may(
                     PARENT, ("ask how far it is", ask), ("cancel", f"tocsin task cancel {name}")
                 )
+
+    def _is_open(self, agent: str) -> bool:
+        facts = self._facts.get(("agent", agent))
+        return facts is not None and facts.record["state"] == "open"
+
+    def _given_back(self, task: str) -> bool:
+        """Whether a task that was begun is to be taken anew."""
+        facts = self._facts.get(("message", _envelope_of(task)))
+        return facts is not None and facts.record["state"] in ("accepted", "delayed")
 
     def _behind(self, agent: str) -> None:
         """A queued task waits for the slot of another."""
@@ -277,8 +301,8 @@ class _Chain:
         self.links.append(
             MessageLink(
                 message=name,
-                envelope=Kind(record["kind"]),
-                sender=record["sender"],
+                envelope=_kind(record.get("kind")),
+                sender=record.get("sender", ""),
                 recipient=record["to"],
                 state=state,
                 since=_moment(record, *entered, "accepted_at"),
@@ -295,26 +319,48 @@ class _Chain:
         task = record.get("task") or None
         self._note(facts, name, *facts.due, task=task)
         if state == "dead":
-            self._dead(name)
+            self._dead(name, record)
+        elif record["kind"] in _LEADING and task:
+            self._told(name, record, task)
         elif over:
             if record.get("reply"):
                 self._message(record["reply"])
-        elif state == "queued" and task:
-            self._task(task)
         elif record.get("request") == "open":
             self._question(name, record)
         elif state not in ("delayed", "held", "handled", "withdrawn"):
             self._agent(record["to"])
-            if state in ("shown", "taken"):
-                self._may(record["to"], ("say that it is handled", f"tocsin ack {name}"))
+            self._in_hand(name, record)
 
-    def _dead(self, name: str) -> None:
-        replay, drop = f"tocsin dead replay {name}", f"tocsin dead drop {name}"
-        self._may(PARENT, ("replay", replay), ("drop", drop))
+    def _in_hand(self, name: str, record: Mapping[str, str]) -> None:
+        """What its recipient does about mail that is there for it."""
+        if record["state"] == "accepted":
+            self._may(record["to"], ("read it", "tocsin inbox"))
+        elif record["state"] in ("shown", "taken"):
+            self._may(record["to"], ("say that it is handled", f"tocsin ack {name}"))
+
+    def _told(self, name: str, record: Mapping[str, str], task: str) -> None:
+        """A reminder, or the envelope of a task: what it is about goes on, read or not."""
+        if record["kind"] == Kind.REMINDER or record["state"] in ("handled", "withdrawn"):
+            self._in_hand(name, record)
+            self._task(task)
+        elif record["state"] == "queued":
+            self._task(task)
+        elif record["state"] != "delayed":
+            self._agent(record["to"])
+            self._in_hand(name, record)
+
+    def _dead(self, name: str, record: Mapping[str, str]) -> None:
+        if not record.get("obstacle"):
+            self._may(PARENT, ("replay", f"tocsin dead replay {name}"))
+        elif record.get("kind") == Kind.TASK and record.get("task"):
+            self._task(record["task"])
+        self._may(PARENT, ("drop", f"tocsin dead drop {name}"))
 
     def _question(self, name: str, record: Mapping[str, str]) -> None:
         """An open request: whoever asked waits for whoever is to answer."""
         self._open = name, record
+        if record["to"] == self._caller.agent:
+            self._mine.append(name)
         if not self._waiting:
             self._waiting.append(record["sender"])
         recipient = record["to"]

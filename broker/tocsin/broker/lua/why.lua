@@ -6,7 +6,7 @@
 -- answers: why <now> <1 if there was more> <kind, id, record, ...> ...
 -- moves: none
 -- memory: allow-oom
--- include: seat timer lease mail tasks causes
+-- include: seat timer lease mail dead tasks requests causes
 
 seat.prove(true)
 local answer, todo, seen = { 'why', string.format('%.0f', now), 0 }, {}, {}
@@ -23,7 +23,8 @@ if args.kind == 'task' then
   tasks.own(args.id)
 elseif args.kind == 'agent' then
   seat.agent(args.id)
-elseif args.agent ~= 'parent' or not string.match(args.id, '^msg_reminder_') then
+elseif args.agent ~= 'parent' or
+  not string.match(args.id, '^msg_reminder_') and redis.call('HGET', key.message(args.id), 'state') ~= 'dead' then
   mail.readable(args.id)
 end
 look(args.kind, args.id)

@@ -41,7 +41,7 @@ function causes.message(id, look)
   local m = pick(key.message(id), { 'kind', 'sender', 'sender_generation', 'to', 'was', 'seq', 'task',
     'state', 'by', 'body', 'wakes', 'accepted_at', 'shown_at', 'taken_at', 'handled_at', 'ended_at',
     'comes_at', 'attempts', 'error', 'reason', 'request', 'opened_at', 'closed_at', 'answered_by',
-    'reply', 'reply_to', 'silence', 'wake:bell' })
+    'reply', 'reply_to', 'silence', 'wake:bell', 'damaged' })
   local task, episode = string.match(id, '^msg_reminder_(.+)_(%d+)$')
   if not m.kind and task then   -- nobody was handed it yet: its marker is all there is
     task = 'task_' .. task
@@ -52,7 +52,8 @@ function causes.message(id, look)
         wakes = '0', accepted_at = fired, attempts = '0' }
     end
   end
-  if not m.kind or not seat.may_read(m) then return end
+  if not m.kind and m.state ~= 'dead' or not seat.may_read(m) then return end
+  if m.state == 'dead' then m.obstacle = dead.obstacle(id, m) end
   look('task', m.task)
   look('message', m.reply)
   look('agent', m.to)
