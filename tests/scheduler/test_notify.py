@@ -357,3 +357,34 @@ def test_the_scripts_raise_the_events_that_settings_offer() -> None:
     """No event without a setting, none to choose that never comes."""
     source = scripts.load("herd_visit").source + scripts.load("message_send").source
     assert set(re.findall(r"\balert\('(\w+)'", source)) | {"blocked", "failed"} == set(EVENTS)
+
+
+@pytest.mark.parametrize("damaged", ["task", "alert"])
+async def test_one_damaged_record_silences_no_alert_beside_it(
+    herd: Herd, hook: Webhook, scheduler: AsyncScheduler, damaged: str
+) -> None:
+    """What can be read of it is told, or it is dropped; all others reach the human."""
+    await herd.parent.register("absent")
+    failing = await herd.working(herd.scout, "Break it")
+    await herd.scout.done(failing.id, "failed", error="it broke")
+    partition = herd.parent.caller.fleet.partition(herd.name)
+    link = herd.broker.link
+    if damaged == "task":
+        record = keys.below(partition, "task", herd=herd.name, task=failing.id)
+        await link.command("test", "SET", record, "nonsense")
+    else:
+        name = f"alert_failed_{failing.id.partition('_')[2]}"
+        await link.command("test", "HSET", keys.below(partition, "alerted"), name, "{nonsense")
+    other = await herd.broker.open_herd("other-herd")
+    await other.register("nobody")
+    await other.message("nobody", "Anybody there?", expects_reply=True)
+    await herd.scout.message("absent", "Anybody there?", expects_reply=True)
+
+    try:
+        await scheduler.tick()
+    finally:
+        if damaged == "task":
+            await link.command("test", "DEL", record)
+
+    failed = ["failed"] if damaged == "task" else []
+    assert sorted(alert["event"] for alert in hook.alerts) == [*failed, "unheard", "unheard"]

@@ -50,7 +50,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class Taken:
-    """Alerts to tell now, in how many seconds to look again, and how many found no room."""
+    """Alerts to tell now, in how many seconds to look again, and how many were dropped."""
 
     alerts: list[Alert]
     next_in: float | None

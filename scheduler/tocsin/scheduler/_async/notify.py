@@ -84,14 +84,24 @@ class AsyncNotifier:
         found: list[alerts.Alert] = []
         waits: list[float] = []
         calls = [alerts.take(fleet, partition, 1, self._patience) for partition in partitions]
-        for taken in await self._broker.link.run_many(calls):
+        answers = await self._broker.link.run_many(calls)
+        failures = [answer for answer in answers if isinstance(answer, BrokerError)]
+        if len(failures) == len(answers):  # the server's trouble, not a partition's
+            raise failures[0]
+        for failure in failures:
+            self.counts["set_aside"] += 1
+            log.error("alerts of a partition are left out of this pass: %s", failure.detail)
+        for taken in answers:
             if isinstance(taken, BrokerError):
-                raise taken
+                continue
             found += taken.alerts
             waits += [taken.next_in] if taken.next_in is not None else []
             if taken.dropped:
                 self.counts["alerts_dropped"] += taken.dropped
-                log.error("%d alerts found no room and were dropped untold", taken.dropped)
+                log.error(
+                    "%d alerts found no room or could not be read, and were dropped untold",
+                    taken.dropped,
+                )
         return found, min(waits, default=None)
 
     async def _tell(self, found: list[alerts.Alert]) -> bool:
