@@ -482,3 +482,65 @@ def test_a_lost_lease_timer_is_made_again(url, fleet_name):
         client.zrem(due, "7:lease:parent")
         assert "7:lease:parent" in {each.id for each in Scheduler(broker).repair().findings}
         assert client.zscore(due, "7:lease:parent") >= before
+
+
+@pytest.mark.parametrize("lost", ["entry", "stream", "skipped"])
+def test_a_reminder_that_nobody_read_is_there_again(scene, lost):
+    """Its marker says that it was sent, so its wait would never be reminded of."""
+    scene.parent.receive().ack()
+    inbox = scene.key("inbox", agent="parent")
+    scene.children["planner"].message("parent", "So that there is a group.")
+    scene.parent.receive().ack()
+    fresh = next(each for each in scene.parent.tasks() if each.description == "waits")
+    marker = scene.key("reminded", task=fresh.id, episode="1")
+    scene.clock.advance(timedelta(minutes=6))
+    scene.scheduler.tick()
+    assert scene.client.exists(marker)
+    if lost == "entry":
+        entries = scene.client.xrange(inbox)
+        scene.client.xdel(inbox, *(entry for entry, fields in entries if b"r" in fields))
+    elif lost == "stream":
+        scene.client.delete(inbox)
+    else:
+        scene.client.xgroup_setid(inbox, "agent", "$")
+
+    scene.scheduler.repair()
+
+    assert not scene.scheduler.repair(mend=False).counts
+    reminders = [mail for mail in scene.parent.receive() if mail.kind == "reminder"]
+    assert [mail.task_id for mail in reminders] == [fresh.id]
+    assert not [mail for mail in scene.parent.receive() if mail.kind == "reminder"]
+
+
+def test_a_reminder_that_was_read_long_ago_is_not_sent_again(scene):
+    """Its record ends before its wait does."""
+    scene.parent.receive().ack()
+    scene.scheduler.repair()
+    scene.clock.advance(timedelta(hours=2))
+    Scheduler(scene.broker, repair_every=None).tick()
+    scene.parent.receive().ack()
+
+    assert not scene.scheduler.repair().counts
+    assert not [mail for mail in scene.parent.receive() if mail.kind == "reminder"]
+
+
+@pytest.mark.parametrize("repaired", [True, False])
+@pytest.mark.parametrize("damage", ["destroyed", "set back"])
+def test_a_group_that_forgot_whose_mail_it_is_hands_it_to_nobody_else(scene, damage, repaired):
+    """A living instance has it in hand, so a replica does not get it, mended or not yet."""
+    tester = scene.children["tester"]
+    scene.parent.message("tester", "Hold this.")
+    held = [mail.message_id for mail in tester.receive()]
+    for stream in ("inbox", "steer"):
+        name = scene.key(stream, agent="tester")
+        if damage == "destroyed":
+            scene.client.xgroup_destroy(name, "agent")
+        elif scene.client.exists(name):
+            scene.client.xgroup_setid(name, "agent", "0")
+    if repaired:
+        assert scene.scheduler.repair().counts
+    replica = scene.broker.join("h", "tester", tester.token)
+
+    assert not [mail for mail in replica.receive() if mail.message_id in held]
+    tester.ack(*held)
+    assert scene.parent.receipt(held[0]).by == tester.caller.instance

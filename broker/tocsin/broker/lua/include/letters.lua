@@ -49,7 +49,7 @@ local function held(id, m)
   local stream = mail.stream(m.to, m.delivery)
   local pending = redis.pcall('XPENDING', stream, 'agent', m.entry, m.entry, 1)
   local there = listed(stream, m)
-  if there and not pending.err and pending[1] and pending[1][2] == m.by then return end
+  if there and not pending.err and pending[1] and pending[1][2] == m.by and passed(stream, m.entry) then return end
   if not redis.call('ZSCORE', key.instances(m.to), m.by) then
     mend.wrong('holders', id, function() dead.failed(id, m, 'instance ' .. m.by .. ' died holding it') end)
   elseif there then

@@ -156,10 +156,38 @@ function mend.herd()
   if stale then mend.timed('5:stale', stale) end   -- one that is there without a wait does no harm
 end
 
--- The marker of a reminder ends with its episode.
+-- The reminders that the parent's group has still to hand over, by id; of an inbox so long that it
+-- would take too much of the server's time, all are taken to be there.
+local unread_reminders
+local function is_unread(reminder)
+  if not unread_reminders then
+    unread_reminders = {}
+    local groups, last = redis.pcall('XINFO', 'GROUPS', key.inbox('parent')), '-'
+    for _, group in ipairs(groups.err and {} or groups) do
+      for i = 1, #group, 2 do
+        if group[i] == 'last-delivered-id' then last = '(' .. group[i + 1] end
+      end
+    end
+    local entries = redis.call('XRANGE', key.inbox('parent'), last, '+', 'COUNT', 2000)
+    if #entries == 2000 then setmetatable(unread_reminders, { __index = function() return true end }) end
+    for _, entry in ipairs(entries) do unread_reminders[dead.named(entry[2]) or ''] = true end
+  end
+  return unread_reminders[reminder]
+end
+
+-- The marker of a reminder ends with its episode; as long as it is there, the reminder is, or was read.
 function mend.marker(id, episode)
-  local known = pick(key.task(id), { 'state', 'episode' })
-  if known.state == 'waiting' and known.episode == episode then return end
+  local known = pick(key.task(id), { 'state', 'episode', 'reminder_read' })
+  if known.state == 'waiting' and known.episode == episode then
+    local reminder = reminders.id(id, episode)
+    if known.reminder_read == episode or herd.state ~= 'open' or is_unread(reminder) or
+      redis.call('EXISTS', key.message(reminder)) == 1 or
+      redis.call('EXISTS', key.reminded(id, episode)) == 0 then return end
+    return mend.wrong('inbox', reminder, function()
+      local seq = redis.call('HINCRBY', key.herd(), 'seq', 1)
+      redis.call('XADD', key.inbox('parent'), '*', 'r', id, 'e', episode, 's', seq)
+    end)
+  end
   if redis.call('EXISTS', key.reminded(id, episode)) == 0 then return end
   mend.wrong('reminded', id, function() redis.call('DEL', key.reminded(id, episode)) end)
 end

@@ -30,6 +30,12 @@ local function open(delivery, entry, fields, state)
   end
   local flaw = dead.flaw(m, args.agent, delivery)
   if flaw then error({ err = flaw }) end
+  -- The group forgot that a living instance has it: that one keeps it.
+  if state == 'taken' and m.state == 'taken' and m.by ~= args.instance and
+    redis.call('ZSCORE', key.instances(args.agent), m.by) then
+    redis.call('XCLAIM', mail.stream(args.agent, delivery), 'agent', m.by, 0, entry, 'JUSTID')
+    return nil
+  end
   local over = false
   if m.kind == 'reminder' then
     local data = reminders.data(m.task, m.episode)
@@ -77,6 +83,8 @@ function reading.mark(m, turn)
     redis.call('HSET', key.message(m.id), 'kind', m.kind, 'sender', m.sender, 'to', m.to,
       'delivery', m.delivery, 'wakes', 0, 'task', m.task, 'episode', m.episode, 'seq', m.seq,
       'attempts', m.attempts, 'accepted_at', m.accepted_at, 'entry', m.entry, 'data', m.data)
+    -- The record of a reminder may end before its wait does.
+    redis.call('HSET', key.task(m.task), 'reminder_read', m.episode)
   end
   if m.state == 'taken' then
     redis.call('HSET', key.message(m.id), 'state', m.state, 'by', m.by, when, m[when], who, m[who],
