@@ -182,6 +182,19 @@ def test_following_the_journal(cli):
     assert "registered" in events and events[-1] == "closed"
 
 
+def test_following_a_herd_that_is_closed_ends(cli):
+    """Its past is shown, also where that is cut or left out, and there is nothing to wait for."""
+    cli.staff()
+    cli.good("herd", "close", "release-42", "--yes")
+    past = cli.json("herd", "journal")
+    for after in ([], ["--after", past[-1]["id"]]):
+        with cli.start("herd", "journal", "--follow", "--json", *after) as following:
+            shown, errors = following.communicate(timeout=20)
+        assert (following.returncode, errors) == (0, "")
+        lines = [json.loads(line)["id"] for line in shown.splitlines()]
+        assert lines == ([] if after else [entry["id"] for entry in past])
+
+
 def test_following_is_left_with_ctrl_c(cli):
     """Ctrl-C ends a follower with 130 and no traceback."""
     cli.staff()

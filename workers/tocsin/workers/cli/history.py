@@ -59,7 +59,7 @@ def line(entry: JournalEntry) -> Line:
         (" ".join([*map(one_line, _ids(entry)), ""]), "cyan"),
     ]
     for name, value in entry.fields.items():
-        if name in _SHOWN_FIRST or value in (None, "", [], {}):
+        if name in _SHOWN_FIRST or value in (None, "", False, [], {}):
             continue
         said = f"“{brief(str(value))}”" if name in _OF_AGENTS else one_line(str(value))
         parts.extend([(f" {one_line(name)} ", "dim"), said])
@@ -76,6 +76,7 @@ def concerns(entry: JournalEntry, tasks: set[str]) -> bool:
 def follow(parent: Parent, after: str | None) -> Iterator[JournalEntry]:
     """The entries after `after` as they are written, until the herd is closed."""
     signal = Signal()
+    ended = parent.herd_record().state == "closed"  # and nothing more will come
     with parent.broker.hear(parent.bell, "settled", signal):
         while True:
             signal.clear()
@@ -86,4 +87,6 @@ def follow(parent: Parent, after: str | None) -> Iterator[JournalEntry]:
                 if entry.event == "closed" and "agent" not in entry.fields:
                     return
             if len(entries) < PAGE:
+                if ended:
+                    return
                 signal.wait(LOOK_AGAIN)
