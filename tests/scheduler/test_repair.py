@@ -544,3 +544,14 @@ def test_a_group_that_forgot_whose_mail_it_is_hands_it_to_nobody_else(scene, dam
     assert not [mail for mail in replica.receive() if mail.message_id in held]
     tester.ack(*held)
     assert scene.parent.receipt(held[0]).by == tester.caller.instance
+
+
+def test_a_herd_whose_record_is_lost_is_told(scene):
+    """It cannot be made again, and is not called whole."""
+    scene.client.delete(scene.key("herd"))
+    try:
+        [found] = scene.scheduler.repair().broken
+        assert (found.herd, found.id) == ("h", "h")
+        assert "record is gone" in found.why
+    finally:
+        scene.client.delete(*fleet_keys(scene.client, scene.broker.name))

@@ -8,7 +8,14 @@
 -- include: timer lease mail dead tasks requests reminders asks attendance mend letters indexes
 
 herd = pick(key.herd(), herd_fields)
-if not herd.state then return { 'compared', {} } end   -- it has ended meanwhile, or its record was lost
+if not herd.state then   -- it has ended meanwhile, and its agents with it; or its record was lost
+  for _, each in ipairs(cjson.decode(args.records)) do
+    if each[1] == 'a' and each[2] == 'parent' and redis.call('EXISTS', key.agent('parent')) == 1 then
+      return { 'compared', {}, { 'broken', args.herd, "the herd's own record is gone, so nothing of it can be served" } }
+    end
+  end
+  return { 'compared', {} }
+end
 local more, broken = {}, {}
 
 -- Runs a check; what cannot be served is told, and holds up nothing beside it.
