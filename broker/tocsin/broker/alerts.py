@@ -28,10 +28,11 @@ WORDS = ("description", "question", "body", "error", "reason")
 """The fields of an alert that agents wrote."""
 
 _URL = re.compile(r"\w[\w+.-]*://\S+")
-_TOKEN = re.compile(r"\btok_[\w-]+")
+_TOKEN = re.compile(r"\b(tok_|gh[a-z]_|github_pat_|sk-|xox[a-z]-|AKIA)[\w-]+")
 _SECRET = re.compile(
     r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{8,}"
-    r"|\b(\w*(?:password|passwd|secret|token|api[_-]?key)\w*)(['\"]?\s*[=:]\s*)\S+"
+    r"|\b(\w*(?:password|passwd|passphrase|pwd|secret|token|credential|(?:api|access|private)[_-]?key)\w*)"
+    r"(['\"]?\s*[=:]\s*)(?:\"[^\"]*\"|'[^']*'|\S+)"
 )
 
 
@@ -99,7 +100,7 @@ def end(fleet: Fleet, alert: Alert, pause: timedelta | None = None) -> Call[str]
 
 def redact(text: str) -> str:
     """`text` without what looks like a secret: tokens, passwords, what a url holds of them."""
-    text = _URL.sub(lambda url: redacted(url[0]), _TOKEN.sub("tok_***", text))
+    text = _URL.sub(lambda url: redacted(url[0]), _TOKEN.sub(r"\1***", text))
     return _SECRET.sub(lambda found: "".join(part or "" for part in found.groups()) + "***", text)
 
 

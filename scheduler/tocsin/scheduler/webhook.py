@@ -123,4 +123,6 @@ def is_public(address: str) -> bool:
             inner = ipaddress.IPv4Address(int(known) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(str(inner))
+        if known.is_site_local:
+            return False
     return known.is_global and not (known.is_multicast or known.is_reserved)
