@@ -388,3 +388,16 @@ async def test_one_damaged_record_silences_no_alert_beside_it(
 
     failed = ["failed"] if damaged == "task" else []
     assert sorted(alert["event"] for alert in hook.alerts) == [*failed, "unheard", "unheard"]
+
+
+async def test_a_question_rerouted_to_who_is_absent_is_told(
+    herd: Herd, hook: Webhook, scheduler: AsyncScheduler
+) -> None:
+    """It can wake nobody, as if it had been asked of that agent."""
+    await herd.parent.register("absent")
+    _, question = await herd.waiting("Which backoff?")
+    await herd.parent.reroute(question, "absent")
+    await scheduler.tick()
+
+    [alert] = hook.alerts
+    assert (alert["event"], alert["recipient"], alert["message"]) == ("unheard", "absent", question)

@@ -4,7 +4,7 @@
 -- args: clock herd agent token instance call request target
 -- answers: rerouted | duplicate
 -- moves: none
--- include: seat timer mail requests asks attendance text room
+-- include: seat timer lease mail requests asks attendance text room
 
 seat.prove_parent()
 if seat.repeated(args.call) then return { 'duplicate' } end
@@ -29,5 +29,6 @@ if m.ask == '1' then
   redis.call('HSET', key.message(args.request), 'rerouted_at', now)
   asks.refresh(args.request)
 end
+requests.unheard(bare(args.request) .. '_' .. args.target, args.request, m.sender, args.target, m.task ~= '' and m.task or nil)
 journal('rerouted', { message = args.request, from = m.to, recipient = args.target })
 return { 'rerouted' }

@@ -42,9 +42,13 @@ function requests.open(m, within)
   mail.send(m)
   if within > 0 then timer.set('2:reply:' .. m.id, m.deadline) end
   requests.expect(m)
-  if not lease.live(m.to) then   -- nobody there to be woken
-    alert('unheard', bare(m.id), { message = m.id, sender = m.sender, recipient = m.to, task = m.task })
-  end
+  requests.unheard(bare(m.id), m.id, m.sender, m.to, m.task)
+end
+
+-- A human is told of a question to an agent of which nobody is there to be woken; `what` is one such telling.
+function requests.unheard(what, id, sender, to, task)
+  if lease.live(to) then return end
+  alert('unheard', what, { message = id, sender = sender, recipient = to, task = task })
 end
 
 -- Whether news of a request should wake its asker: the work it was asked for is still open.
