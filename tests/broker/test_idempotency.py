@@ -137,6 +137,44 @@ async def test_a_repeated_reply_remind_or_question_is_one(herd, broker):
     assert bodies(await herd.scout.receive()) == ["!"]
 
 
+@proves("P11", "P12")
+@pytest.mark.parametrize("held", [1, 4, 150])
+async def test_a_repeated_taking_returns_the_same_mail_beside_what_else_is_in_hand(
+    herd, broker, held
+):
+    """Case 1: it is found among all that the instance holds and took meanwhile."""
+    planner = herd.planner
+    for number in range(held):
+        await herd.scout.message("planner", f"before {number}")
+    before = [await planner.next_turn(timeout=0, limit=1) for _ in range(held)]
+    await herd.scout.message("planner", "once")
+    for number in range(6):
+        await herd.scout.message("planner", f"meanwhile {number}")
+    call = inbox.take(planner.caller, "next_turn", "turn", 1)
+
+    first = await broker.run(call)
+    for _ in range(6):  # by other threads of the process
+        await (await planner.next_turn(timeout=0, limit=1)).ack()
+    again = await broker.run(call)
+
+    assert first.mail == again.mail
+    assert [mail.envelope.body for mail in again.mail] == ["once"]
+    assert all(len(turn) == 1 for turn in before)
+
+
+@proves("P11")
+async def test_a_taking_repeated_with_another_limit_returns_all_of_it(herd, broker):
+    """What a cancelled taking took is the next one's, even if that wants less."""
+    for number in range(3):
+        await herd.scout.message("planner", f"{number}")
+    turn = ids.make_id("turn")
+    await broker.run(inbox.take(herd.planner.caller, "receive", "receive", 100, turn))
+
+    again = await broker.run(inbox.take(herd.planner.caller, "next_turn", "turn", 1, turn))
+
+    assert len(again.mail) == 3
+
+
 @proves("P12")
 async def test_a_repeated_taking_returns_the_same_mail(herd, broker):
     """The answer to a take is lost: the same take again returns what it took."""

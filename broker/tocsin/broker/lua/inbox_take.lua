@@ -10,10 +10,13 @@
 seat.prove()
 lease.touch()
 lease.look(args.agent)
-local turns, again = 'turns:' .. args.instance, {}
-local recent = redis.call('HGET', key.agent(args.agent), turns) or ''
-if string.find(recent, args.turn, 1, true) then again = reading.again(args.turn, tonumber(args.limit)) end
-if #again > 0 then return reading.answer(again, args.turn) end
+-- Ids of turns begin with their time: a repeat is never later than the last that took something.
+local turns = 'turns:' .. args.instance
+local latest = redis.call('HGET', key.agent(args.agent), turns) or ''
+if latest ~= '' and string.sub(args.turn, 1, -17) <= string.sub(latest, 1, -17) then
+  local again = reading.again(args.turn)
+  if #again > 0 then return reading.answer(again, args.turn) end
+end
 
 local turn = args.mode == 'turn'
 if turn and redis.call('ZCARD', key.waking(args.agent)) == 0 then return { 'empty' } end
@@ -56,7 +59,7 @@ end
 if #batch == 0 then return { 'empty' } end
 room.made()
 reading.note(batch)
-redis.call('HSET', key.agent(args.agent), turns, string.sub(recent .. ' ' .. args.turn, -150))
+if args.turn > latest then redis.call('HSET', key.agent(args.agent), turns, args.turn) end
 local answer, taken = reading.answer(batch, args.turn), {}
 for i, m in ipairs(batch) do taken[i] = m.id end
 journal('taken', { agent = args.agent, instance = args.instance, messages = taken })

@@ -129,17 +129,24 @@ function reading.answer(batch, turn)
   return answer
 end
 
--- What this instance took by a turn and still holds of it.
-function reading.again(turn, limit)
+-- What this instance took by a turn and still holds of it, among all that it holds.
+function reading.again(turn)
   local batch = {}
   for _, delivery in ipairs({ 'steer', 'follow_up' }) do
-    local stream = mail.stream(args.agent, delivery)
-    local held = redis.pcall('XPENDING', stream, 'agent', '-', '+', limit, args.instance)
-    for _, pending in ipairs(held.err and {} or held) do
-      local entry = redis.call('XRANGE', stream, pending[1], pending[1])[1]
-      local m = entry and reading.open(delivery, entry[1], entry[2], 'taken')
-      if m and m.turn == turn then batch[#batch + 1] = m end
-    end
+    local stream, from, held = mail.stream(args.agent, delivery), '-', nil
+    repeat
+      held = redis.pcall('XPENDING', stream, 'agent', from, '+', 100, args.instance)
+      if held.err then held = {} end
+      for _, pending in ipairs(held) do
+        from = '(' .. pending[1]
+        local entry = redis.call('XRANGE', stream, pending[1], pending[1])[1]
+        local id = entry and dead.named(entry[2])
+        if id and redis.pcall('HGET', key.message(id), 'turn') == turn then
+          local m = reading.open(delivery, entry[1], entry[2], 'taken')
+          if m then batch[#batch + 1] = m end
+        end
+      end
+    until #held < 100
   end
   return batch
 end
