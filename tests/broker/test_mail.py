@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.broker.test_refusals import snapshot
-from tests.fleets import about, bodies, of_kind
+from tests.fleets import Herd, about, bodies, of_kind
 from tests.requirements import proves
 from tests.waiting import wait_until_async
 from tocsin.broker import errors
@@ -568,3 +568,21 @@ async def test_limits_of_size(open_herd, url, fleet_name, what):
     assert snapshot(url, fleet_name) == before
     if what != "body of an ask":
         await LIMITS[what](herd, "ä" * (90 if what == "data" else 100))
+
+
+@proves("P11")
+async def test_an_ack_long_after_another_handled_it_is_fenced(herd: Herd):
+    """A laptop slept for longer than receipts are kept: what it still holds is acked, no error."""
+    lost = await herd.scout.message("planner", "lost")
+    kept = await herd.scout.message("planner", "kept")
+    turn = await herd.planner.receive()
+    await herd.parent.hand_back(lost.message_id)
+    await (await (await herd.another("planner")).receive()).ack()
+    await herd.later(hours=2)
+
+    await turn.ack()
+
+    assert turn.fenced == (lost.message_id,)
+    assert (await herd.parent.receipt(kept.message_id)).state == "handled"
+    await turn.nack(error="it broke")
+    assert turn.fenced == (lost.message_id,)

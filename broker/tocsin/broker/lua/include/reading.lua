@@ -155,7 +155,9 @@ end
 -- 'over' (it was rerouted), 'fenced' when it went to another instance meanwhile. `entry`: the
 -- delivery it was taken by, or '' where the agent names a message it was shown.
 function reading.held(id, entry)
-  local m = mail.need(id, mail.look(id))
+  local m = mail.look(id)
+  if not m.kind and entry ~= '' then return 'fenced' end   -- another handled it, and it was forgotten
+  mail.need(id, m)
   if m.to ~= args.agent then
     if seat.was_meant(m) then return 'over' end
     refuse('forbidden', 'message ', id, " was sent to agent '", m.to, "', not to you")
