@@ -12,7 +12,7 @@ import redis
 from tests.fleets import bodies, of_kind, reminders
 from tests.proxy import Proxy
 from tests.requirements import proves
-from tocsin.broker import AsyncBroker, scripts
+from tocsin.broker import AsyncBroker, connections, scripts
 from tocsin.scheduler import AsyncScheduler
 
 
@@ -171,3 +171,43 @@ async def test_each_step_of_the_scheduler_loses_its_answer(
 
     assert lost.happened
     assert [len(reminders(await herd.parent.receive())) for herd in herds] == [1, 1, 1]
+
+
+@LOST
+@proves("P11")
+async def test_a_handler_that_fails_while_the_server_is_away(
+    herd, behind, proxy, monkeypatch, when
+):
+    """Case 32: its mail comes again once the server is back, though its holder lives on."""
+    planner = await behind.join(herd.name, "planner", herd.planner.token)
+    await herd.scout.message("planner", "once")
+    turn = await planner.next_turn(timeout=5)
+    monkeypatch.setattr(connections, "REPEATS", 0)
+    away = cut(proxy, "inbox_nack", when)
+
+    with pytest.raises(RuntimeError):
+        async with turn:
+            raise RuntimeError("it broke")
+
+    assert away.happened
+    assert [mail.attempts for mail in await planner.next_turn(timeout=5)] == [1]
+
+
+@proves("P11")
+async def test_a_cancelled_handler_ends_so_while_the_server_is_away(
+    herd, behind, proxy, monkeypatch
+):
+    """Nothing takes the place of the cancellation; the mail goes when its holder leaves."""
+    planner = await behind.join(herd.name, "planner", herd.planner.token)
+    await herd.scout.message("planner", "once")
+    turn = await planner.next_turn(timeout=5)
+    monkeypatch.setattr(connections, "REPEATS", 0)
+    away = cut(proxy, "inbox_nack", "command")
+
+    with pytest.raises(asyncio.CancelledError):
+        async with turn:
+            raise asyncio.CancelledError
+
+    assert away.happened
+    await planner.leave()
+    assert bodies(await herd.planner.next_turn(timeout=5)) == ["once"]

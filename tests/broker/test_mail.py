@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.broker.test_refusals import snapshot
-from tests.fleets import Herd, about, bodies, of_kind
+from tests.fleets import Herd, HerdMaker, about, bodies, of_kind
 from tests.requirements import proves
 from tests.waiting import wait_until_async
 from tocsin.broker import errors
@@ -586,3 +586,15 @@ async def test_an_ack_long_after_another_handled_it_is_fenced(herd: Herd):
     assert (await herd.parent.receipt(kept.message_id)).state == "handled"
     await turn.nack(error="it broke")
     assert turn.fenced == (lost.message_id,)
+
+
+@proves("P11")
+async def test_a_handler_that_fails_with_many_words_gives_its_mail_back(open_herd: HerdMaker):
+    """The words of an exception are no reason to keep mail, however short a herd's texts are."""
+    herd = await open_herd("h", "scout", body_limit=10)
+    await herd.parent.message("scout", "x")
+    with pytest.raises(RuntimeError):
+        async with await herd.scout.receive():
+            raise RuntimeError("boom " * 500)
+
+    assert [mail.attempts for mail in await herd.scout.receive()] == [1]

@@ -47,6 +47,9 @@ _LATER = 0.002
 _SAMPLES = 10
 """How often an asker calls its probe in one window."""
 
+_ERROR = 1_000
+"""Characters of an exception that its mail keeps; a nack takes them in any herd."""
+
 TURN_LIMIT = 100
 """How many envelopes a turn gathers unless told otherwise."""
 
@@ -68,8 +71,8 @@ async def _until_answered(agent: AsyncAgent, step: Callable[[], Awaitable[T]]) -
 class AsyncTurn:
     """The mail of one turn, in order. Ack it when it is handled; unacked, it comes again.
 
-    As a context manager it acks on a clean exit, however long the server is away, and gives the
-    mail back on an exception, which counts as a failed attempt.
+    As a context manager it acks on a clean exit and gives the mail back on an exception, which
+    counts as a failed attempt; both however long the server is away.
     """
 
     def __init__(self, agent: AsyncAgent, taken: Taken) -> None:
@@ -126,9 +129,13 @@ class AsyncTurn:
         if error is None:
             await _until_answered(self._agent, self.ack)
         elif isinstance(error, Exception):
-            await self.nack(error=printable(f"{type(error).__name__}: {error}"[:1000]))
-        else:  # cancelled or interrupted: nobody's failure
-            await self.nack()
+            why = printable(f"{type(error).__name__}: {error}"[:_ERROR])
+            await _until_answered(self._agent, partial(self.nack, error=why))
+        else:  # cancelled or interrupted: nobody's failure, and what ends it goes first
+            try:
+                await self.nack()
+            except Unavailable as away:
+                log.warning("%s keeps what it holds until it leaves: %s", self._agent, away.detail)
 
 
 class AsyncAgent:

@@ -48,6 +48,9 @@ _LATER = 0.002
 _SAMPLES = 10
 """How often an asker calls its probe in one window."""
 
+_ERROR = 1_000
+"""Characters of an exception that its mail keeps; a nack takes them in any herd."""
+
 TURN_LIMIT = 100
 """How many envelopes a turn gathers unless told otherwise."""
 
@@ -69,8 +72,8 @@ def _until_answered(agent: Agent, step: Callable[[], T]) -> T:
 class Turn:
     """The mail of one turn, in order. Ack it when it is handled; unacked, it comes again.
 
-    As a context manager it acks on a clean exit, however long the server is away, and gives the
-    mail back on an exception, which counts as a failed attempt.
+    As a context manager it acks on a clean exit and gives the mail back on an exception, which
+    counts as a failed attempt; both however long the server is away.
     """
 
     def __init__(self, agent: Agent, taken: Taken) -> None:
@@ -127,9 +130,13 @@ class Turn:
         if error is None:
             _until_answered(self._agent, self.ack)
         elif isinstance(error, Exception):
-            self.nack(error=printable(f"{type(error).__name__}: {error}"[:1000]))
-        else:  # cancelled or interrupted: nobody's failure
-            self.nack()
+            why = printable(f"{type(error).__name__}: {error}"[:_ERROR])
+            _until_answered(self._agent, partial(self.nack, error=why))
+        else:  # cancelled or interrupted: nobody's failure, and what ends it goes first
+            try:
+                self.nack()
+            except Unavailable as away:
+                log.warning("%s keeps what it holds until it leaves: %s", self._agent, away.detail)
 
 
 class Agent:
