@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 
 from tests.fleets import command, key_of
-from tocsin.broker import errors, herds
+from tocsin.broker import AsyncAgent, errors, herds
 from tocsin.broker.scripts import Call
+from tocsin.broker.testing import lapse
 
 
 async def test_a_lost_question_does_not_hold_up_the_end_of_its_task(herd):
@@ -77,3 +78,24 @@ async def test_a_scheduler_says_when_nothing_can_be_served(herd):
         await herd.later(minutes=5)
 
     await command(herd, "RENAME", due + ":kept", due)
+
+
+@pytest.mark.parametrize("end", [lapse, AsyncAgent.leave], ids=["died", "left"])
+async def test_a_broken_record_in_dead_hands_does_not_hold_up_who_serves_the_agent(herd, end):
+    """What an instance held is given back, what is broken of it buried, and mail flows."""
+    task = await herd.parent.delegate("scout", "Find how auth works")
+    whole = await herd.parent.message("scout", "whole")
+    await herd.scout.receive()
+    key = key_of(herd, "task", task=task.id)
+    await command(herd, "DEL", key)
+    await command(herd, "SET", key, "nonsense")
+
+    ending = end(herd.scout)
+    if ending is not None:
+        await ending
+
+    turn = await (await herd.another("scout")).next_turn(timeout=0)
+    assert [mail.message_id for mail in turn] == [whole.message_id]
+    (letter,) = await herd.parent.dead_letters()
+    assert letter.message_id == f"msg_{task.id}" and "cannot be read" in letter.reason
+    await command(herd, "DEL", key)

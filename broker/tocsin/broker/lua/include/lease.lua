@@ -50,7 +50,11 @@ local function release(agent, instance, counted)
     if held.err then held = {} end
     for _, pending in ipairs(held) do
       local entry = redis.call('XRANGE', stream, pending[1], pending[1])[1]
-      dead.returned(agent, delivery, pending[1], entry and entry[2], counted and instance)
+      local fields = entry and entry[2]
+      local ok, broke = pcall(dead.returned, agent, delivery, pending[1], fields, counted and instance)
+      if not ok then   -- it holds up neither what else was held nor who serves the agent now
+        dead.spoilt(agent, delivery, pending[1], fields, type(broke) == 'table' and broke.err or tostring(broke))
+      end
     end
     left = left - #held
     if left <= 0 then return false end
