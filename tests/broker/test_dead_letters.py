@@ -719,3 +719,44 @@ async def test_a_consumer_is_removed_when_it_holds_nothing(herd, url, fleet_name
     got = await replica.receive(limit=1000)
     assert sorted(bodies(got), key=int) == [str(number) for number in range(150)]
     assert {mail.attempts for mail in got} == {1}
+
+
+@proves("P11")
+@pytest.mark.parametrize("how", ["raises", "dies"])
+async def test_what_fails_takes_nothing_beside_it_along(herd, how):
+    """Case 8: mail that came in one turn with it is handled, before it and behind it."""
+    for number in range(10):
+        await herd.parent.message("scout", "poison" if number == 5 else str(number))
+    handled: list[str] = []
+    turns = 0
+    while True:
+        scout = await herd.another("scout")
+        turn = await scout.next_turn(timeout=0)
+        if turn is None:
+            break
+        turns += 1
+        if "poison" not in bodies(turn):
+            handled += bodies(turn)
+            await turn.ack()
+        elif how == "raises":
+            await turn.nack(error="broke")
+        else:
+            lapse(scout)
+    assert sorted(handled) == [str(number) for number in range(10) if number != 5]
+    letters = await herd.parent.dead_letters()
+    assert [(await herd.parent.dead_letter(each.message_id)).body for each in letters] == ["poison"]
+    assert turns <= 15
+
+
+async def test_quiet_mail_is_gathered_as_before_once_nothing_failing_is_left(herd):
+    """What failed twice and was handled then leaves no trace in later turns."""
+    await herd.parent.message("scout", "first")
+    for _ in range(2):
+        await (await herd.scout.next_turn(timeout=5)).nack(error="broke")
+    await herd.parent.message("scout", "second")
+    assert bodies(turn := await herd.scout.next_turn(timeout=5)) == ["first"]
+    await turn.ack()
+    for word in ("third", "fourth"):
+        await herd.parent.message("scout", word)
+    assert bodies(await herd.scout.next_turn(timeout=5)) == ["second", "third", "fourth"]
+    assert not await command(herd, "HEXISTS", key_of(herd, "agent", agent="scout"), "failing")

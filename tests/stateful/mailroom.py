@@ -69,12 +69,25 @@ class Mailroom:
         agent.acts.append(self.now)
 
     def take(self, seat: Seat, *, turn: bool) -> list[Mail]:
-        """All unread mail; of a turn only if something in it wakes."""
+        """All unread mail; of a turn only if something in it wakes. What keeps failing is alone."""
         self.join(seat)
         unread = [mail for mail in self.in_order(seat.agent) if mail.state in UNREAD]
         if turn and not any(mail.wakes for mail in unread):
             return []
-        return [mail for mail in unread if self._hand_over(mail, seat.instance)]
+        taken: list[Mail] = []
+        patience = max(1, min(2, self.settings.max_attempts - 1))
+        for steer in (True, False):
+            for mail in unread:
+                if mail.steer is not steer:
+                    continue
+                failed = mail.wakes and mail.attempts >= patience
+                if failed and taken:
+                    break
+                if self._hand_over(mail, seat.instance):
+                    taken.append(mail)
+                    if failed:
+                        return taken
+        return taken
 
     def show(self, seat: Seat) -> list[Mail]:
         """Unread mail and what this instance holds, left where it is."""

@@ -1,5 +1,7 @@
 -- Takes unread mail for one instance. In mode `turn`, nothing unless something wakes; then that,
--- with the quiet mail around it. A repeat of the same `turn`, its answer lost, gets the same mail.
+-- with the quiet mail around it. What wakes and keeps failing is taken alone, so that it takes
+-- nothing beside it to the dead letters. A repeat of the same `turn`, its answer lost, gets the same
+-- mail.
 -- keys: partition
 -- args: clock herd agent token instance mode limit turn
 -- answers: mail <1 if more that wakes is unread> <record> ... | empty
@@ -33,13 +35,41 @@ local function unread(stream, count)
   return got and got[1] and got[1][2] or {}
 end
 
-local batch, woken = {}, not turn
+-- How many of the next entries, of at most so many, come before one that keeps failing.
+local failing, all_seen = redis.call('HGET', key.agent(args.agent), 'failing'), true
+local function sound(stream, count)
+  if not failing then return count end
+  local groups, last = redis.pcall('XINFO', 'GROUPS', stream), '0-0'
+  for _, group in ipairs(groups.err and {} or groups) do
+    for i = 1, #group, 2 do
+      if group[i] == 'last-delivered-id' then last = group[i + 1] end
+    end
+  end
+  local entries = redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', count)
+  all_seen = all_seen and #entries < count
+  for i, entry in ipairs(entries) do
+    local m = entry[2][1] == 'm' and redis.pcall('HMGET', key.message(entry[2][2]), 'attempts', 'wakes') or {}
+    if mail.keeps_failing(m[1]) and m[2] == '1' then
+      all_seen = false
+      return i - 1
+    end
+  end
+  return count
+end
+
+local batch, woken, alone = {}, not turn, false
 for _, delivery in ipairs({ 'steer', 'follow_up' }) do
   local stream, left = mail.stream(args.agent, delivery), tonumber(args.limit) - #batch
-  if left <= 0 and woken then break end
+  if alone or left <= 0 and woken then break end
   left = math.max(left, 1)
   repeat
-    local entries = unread(stream, left)
+    local count = sound(stream, left)
+    alone = count == 0 and #batch == 0
+    if count == 0 and not alone then   -- it has the next turn
+      woken = true
+      break
+    end
+    local entries = unread(stream, math.max(count, 1))
     for _, entry in ipairs(entries) do
       local m = reading.open(delivery, entry[1], entry[2], 'taken')
       if m then
@@ -47,7 +77,11 @@ for _, delivery in ipairs({ 'steer', 'follow_up' }) do
         woken = woken or m.wakes == '1'
       end
     end
-  until woken or #entries < left
+    alone = alone and #batch > 0
+  until woken and (alone or count > 0) or #entries < math.min(count, left)
+end
+if failing and all_seen and redis.call('ZCARD', key.delayed(args.agent)) == 0 then
+  redis.call('HDEL', key.agent(args.agent), 'failing')
 end
 -- Everything was read and nothing woke: the entries of what is said to were deleted by somebody.
 if not woken then

@@ -21,9 +21,18 @@ local function place(id, to, delivery, wakes)
   return { 'entry', entry, 'seq', seq, 'wake:bell', string.format('%.0f %d', now, mail.ring(to)) }
 end
 
+-- Whether an envelope is tried alone from here on. That a process died with it in hand says little of
+-- it; that it failed once more says something.
+function mail.keeps_failing(attempts)
+  return (tonumber(attempts or 0) or 0) >= math.max(1, math.min(2, tonumber(herd.max_attempts) - 1))
+end
+
 -- The same for an envelope that was recorded before.
 function mail.add(id, to, delivery, wakes)
   redis.call('HSET', key.message(id), 'state', 'accepted', unpack(place(id, to, delivery, wakes)))
+  if mail.keeps_failing(redis.call('HGET', key.message(id), 'attempts')) then
+    redis.call('HSET', key.agent(to), 'failing', 1)   -- takings look for it from here on
+  end
 end
 
 local OPTIONAL = { 'thread', 'reply_to', 'hops', 'body', 'data', 'late', 'request', 'opened_at',
