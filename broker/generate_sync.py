@@ -32,6 +32,8 @@ NAMES = {
     "__anext__": "__next__",
     "aclose": "close",
     "aclosing": "closing",
+    "in_thread": "at_once",
+    "together": "in_threads",
     "aiter": "iter",
     "anext": "next",
     "AbstractAsyncContextManager": "AbstractContextManager",

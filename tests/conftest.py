@@ -22,6 +22,13 @@ from tocsin.scheduler import AsyncScheduler, Scheduler
 _PASSED = pytest.StashKey[bool]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--server-url",
+        help="run tests of `url` there, such as on a Cluster, not on a private server",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "proves(*ids): the promises of tests/requirements.py that the test proves"
@@ -69,8 +76,11 @@ def server_url(server: EmbeddedServer) -> str:
 
 
 @pytest.fixture
-def url(server: EmbeddedServer) -> str:
+def url(request: pytest.FixtureRequest) -> str:
     """The address of the shared server; with `fleet_name` it is a clean database."""
+    if given := request.config.getoption("--server-url"):
+        return str(given)
+    server: EmbeddedServer = request.getfixturevalue("server")
     assert server.is_running(), "the shared server is gone: an earlier test ended or blocked it"
     return server.url
 

@@ -13,11 +13,14 @@ from datetime import timedelta
 from typing import Any
 
 import redis
+from redis.cluster import ClusterNode, RedisCluster
 
 from tocsin.broker import Broker, ManualClock, herds, keys
 from tocsin.broker.caller import Caller
 from tocsin.broker.clock import from_ms
+from tocsin.broker.connections import Server
 from tocsin.broker.ids import PARENT, make_id
+from tocsin.broker.urls import Shape
 from tocsin.scheduler import Scheduler
 
 OF_THE_FLEET = {"fleet", "partition", "schedulers"}
@@ -49,7 +52,8 @@ def assert_nothing_outlives_its_owner(url: str, fleet: str) -> None:
         left = fleet_keys(client, fleet)
         leaked = [key for key in left if keys.kind_of(key) not in OF_THE_FLEET]
         assert not leaked, f"{len(leaked)} keys outlived their owner: {leaked[:20]}"
-        client.delete(*left)
+        for key in left:
+            client.delete(key)
 
 
 def _close_and_outlive(url: str, client: redis.Redis, fleet: str) -> None:
@@ -84,7 +88,14 @@ def _latest_timer(client: redis.Redis, fleet: str) -> int:
 
 @contextmanager
 def _connected(url: str) -> Iterator[redis.Redis]:
-    client = redis.Redis.from_url(url)
+    server = Server(url)
+    if server.place.shape is Shape.CLUSTER:
+        nodes = [ClusterNode(*node) for node in server.place.nodes]
+        client: Any = RedisCluster(startup_nodes=nodes)
+    else:
+        client = redis.Redis.from_url(
+            server.place.url_of(server.node_of(None) or server.find(None))
+        )
     try:
         yield client
     finally:

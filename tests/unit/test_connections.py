@@ -12,7 +12,14 @@ from redis import exceptions
 
 from tocsin.broker import AsyncBroker, Broker, agents, errors
 from tocsin.broker.caller import Caller, Fleet
-from tocsin.broker.connections import Server, failure, read
+from tocsin.broker.connections import (
+    NotReplicatedError,
+    Patience,
+    Server,
+    failure,
+    is_passing,
+    read,
+)
 from tocsin.broker.embedded import EmbeddedServer
 
 SECRET = "pa55w0rd"
@@ -31,6 +38,14 @@ REFUSED = [
     f"redis://127.0.0.1:1/0?passwd={SECRET}",
     f"redis://127.0.0.1:1/0?socket_timeout={SECRET}",
     f"rediss://127.0.0.1:1/0?ssl_cert_reqs={SECRET}",
+    f"redis+cluster://user:{SECRET}@127.0.0.1:1/3",
+    f"redis+cluster://user:{SECRET}@127.0.0.1:1,,127.0.0.1:2",
+    f"redis+cluster://user:{SECRET}/x@127.0.0.1:1",
+    f"redis+cluster://127.0.0.1:1?passwd={SECRET}",
+    f"redis+sentinel://user:{SECRET}@127.0.0.1:1/0",
+    f"redis+sentinel://user:{SECRET}@main@127.0.0.1:99999/0",
+    f"redis+sentinel://main@127.0.0.1:1/0?no_such_option={SECRET}",
+    "redis+cluster://",
     "",
     "127.0.0.1:6379",
     "redis://127.0.0.1:1/0?no_such_option=1",
@@ -41,6 +56,9 @@ UNREACHABLE = [
     f"redis://127.0.0.1:1/0?password={SECRET}",
     f"rediss://user:{SECRET}@127.0.0.1:1/0",
     f"unix://user:{SECRET}@/no/such.sock",
+    f"redis+cluster://user:{SECRET}@127.0.0.1:1,127.0.0.1:2",
+    f"rediss+cluster://127.0.0.1:1?password={SECRET}",
+    f"redis+sentinel://user:{SECRET}@main@127.0.0.1:1/0?sentinel_password={SECRET}",
 ]
 
 
@@ -53,6 +71,7 @@ def told(error: BaseException) -> str:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """One try: the back-off between several is not what is looked at."""
     monkeypatch.setattr("tocsin.broker.connections.REPEATS", 0)
+    monkeypatch.setattr("tocsin.broker.connections.GIVE_UP_AFTER", 4.0)
 
 
 @pytest.mark.parametrize("url", REFUSED)
@@ -140,6 +159,12 @@ def test_a_unix_socket_will_do():
         (exceptions.TimeoutError("slow"), "no answer from redis://u:***@h/0"),
         (exceptions.BusyLoadingError("loading"), "no answer from"),
         (exceptions.AuthenticationError("WRONGPASS"), "refused the user or password"),
+        (exceptions.ClusterDownError("The cluster is down"), "a primary is being replaced"),
+        (exceptions.ReadOnlyError("READONLY"), "a primary is being replaced"),
+        (exceptions.TryAgainError("TRYAGAIN"), "slots are moving"),
+        (exceptions.ResponseError("NOREPLICAS Not enough"), "a primary is being replaced"),
+        (exceptions.MovedError("1 h:2"), "is one node of a Cluster; write redis+cluster://"),
+        (NotReplicatedError("late"), "no replica confirmed it within 2 s"),
         (exceptions.NoPermissionError("NOPERM this user"), "answered: NOPERM this user"),
         (exceptions.OutOfMemoryError("OOM command not allowed"), "raise maxmemory"),
         (exceptions.ResponseError("x" * 5_000), "answered: xxx"),
@@ -165,3 +190,107 @@ def test_a_refusal_of_a_script_is_the_error_of_its_code(code):
 def test_a_server_shows_no_secret_of_its_url():
     """Not in a log that shows the object either."""
     assert SECRET not in repr(Server(f"redis://user:{SECRET}@127.0.0.1:1/0"))
+
+
+# ------------------------------------------------------------------ several servers
+
+LOST = exceptions.ConnectionError("gone")
+
+
+def paused(server: Server, errors: list[exceptions.RedisError]) -> list[float | None]:
+    """What `Patience` says to each failure of one call in turn."""
+    patience = Patience(server)
+    return [patience.pause(error) for error in errors]
+
+
+def test_where_another_server_can_take_over_only_time_ends_the_tries(monkeypatch):
+    """A single server is tried a few times; a Cluster until the call's time is over."""
+    monkeypatch.setattr("tocsin.broker.connections.REPEATS", 3)
+    monkeypatch.setattr("tocsin.broker.connections.GIVE_UP_AFTER", 10.0)
+    assert [pause is None for pause in paused(Server("redis://h"), [LOST] * 5)] == [False] * 3 + [
+        True
+    ] * 2
+    pauses = paused(Server("redis+cluster://h"), [LOST] * 12)
+    assert all(pause is not None and 0 < pause <= 0.5 for pause in pauses)
+    monkeypatch.setattr("tocsin.broker.connections.GIVE_UP_AFTER", 4.0)
+    assert paused(Server("redis+cluster://h"), [LOST]) == [None]
+
+
+def test_a_slot_that_has_moved_is_followed_at_once_but_not_in_circles(monkeypatch):
+    """The first `MOVED` costs no pause, the next do; `ASK`, which leads to a part, always does."""
+    monkeypatch.setattr("tocsin.broker.connections.GIVE_UP_AFTER", 10.0)
+    moved, ask = exceptions.MovedError("7 h:1"), exceptions.AskError("7 h:1")
+    server = Server("redis+cluster://h")
+    first, second = paused(server, [moved, moved])
+    assert first == 0 and second is not None
+    assert all(pause is not None and pause > 0 for pause in paused(server, [ask, moved]))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.AuthenticationError("WRONGPASS"),
+        exceptions.OutOfMemoryError("OOM"),
+        exceptions.NoPermissionError("NOPERM"),
+        exceptions.ResponseError("ERR"),
+        NotReplicatedError("late"),
+    ],
+)
+def test_what_another_try_would_not_mend_is_not_tried_again(error):
+    """Neither on one server nor on several."""
+    assert not is_passing(error)
+    assert paused(Server("redis+cluster://h"), [error]) == [None]
+
+
+class Told(Server):
+    """A Cluster whose nodes say what the test has them say."""
+
+    def __init__(self, said: dict[str, list]) -> None:
+        super().__init__("redis+cluster://a:1,b:2")
+        self.said = said
+        self.asked: list[str] = []
+
+    def _ask(self, url: str, *command: str):
+        node = url.removeprefix("redis://").partition("/")[0]
+        self.asked.append(node)
+        if node not in self.said:
+            raise LOST
+        return [[first, last, [host.encode(), port]] for first, last, host, port in self.said[node]]
+
+
+SLOT_OF_A, SLOT_OF_B = "{b}", "{a}"  # slots 3300 and 15495
+
+
+def test_whom_to_ask_is_found_out_once_and_again_when_in_doubt():
+    """The nodes of the url are asked until one tells; then a failure or `MOVED` asks anew."""
+    server = Told({"b:2": [[0, 8191, "a", 1], [8192, 16383, "b", 2]]})
+    assert server.node_of(SLOT_OF_A) is None
+    assert str(server.find(SLOT_OF_A)) == "a:1" and str(server.node_of(SLOT_OF_B)) == "b:2"
+    assert {str(node) for node in server.nodes} == {"a:1", "b:2"}
+    count = len(server.asked)
+    a = server.node_of(SLOT_OF_A)
+    assert a is not None and len(server.asked) == count
+
+    server.doubt(a, LOST)
+    assert server.node_of(SLOT_OF_A) is None, "it is asked for again"
+    assert str(server.node_of(SLOT_OF_B)) == "b:2", "and nobody else waits for that"
+    assert str(server.node_of(None)) == "b:2"
+    server.said = {"c:3": [[0, 8191, "c", 3], [8192, 16383, "b", 2]]}
+    server.doubt(a, exceptions.MovedError("3300 c:3"))
+    assert str(server.find(SLOT_OF_A)) == "c:3" and server.asked[-1] == "c:3"
+    assert a not in server.nodes
+
+    server.doubt(a, exceptions.TryAgainError("TRYAGAIN"))
+    assert str(server.node_of(SLOT_OF_A)) == "c:3", "the right one was asked"
+
+
+def test_a_slot_that_nobody_holds_is_a_line_that_is_down():
+    """So the call is tried again, for as long as its time lasts."""
+    server = Told({"a:1": [[0, 100, "", 1]]})
+    with pytest.raises(exceptions.ConnectionError, match="no server is known"):
+        server.find(SLOT_OF_A)
+    assert str(server.nodes[0]) == "a:1", "an empty host is the one that was asked"
+    server = Told({})
+    with pytest.raises(exceptions.ConnectionError):
+        server.find(SLOT_OF_A)
+    assert sorted(server.asked) == ["a:1", "b:2"]

@@ -234,6 +234,13 @@ reds://user:hunter2@h
 redis://user:hunter2@h:99999
 redis://user:hunter2@h h
 redis://a://user:hunter2@h
+redis+cluster://user:hunter2@h:1,i:2
+redis+cluster://user:hun@ter2@h:1,i:2
+rediss+cluster://h:1?password=hunter2
+redis+sentinel://user:hunter2@main@h:1,i:2/0
+redis+sentinel://user:hunter2@h:1
+redis+sentinel://main@h:1?sentinel_password=hunter2
+redis+sentinel://:hunter2@main@h:1:2
 """
 
 
@@ -256,7 +263,9 @@ def test_what_is_shown_stays_useful():
     """A lone text may be a password and is hidden; of a url what is no secret is still there."""
     assert "hunter2" not in refused(ConnectionSettings, url="hunter2")
     assert redacted("redis://ann:pw@h:1/0?db=2&x=y") == "redis://ann:***@h:1/0?db=2&x=***"
-    assert redacted("redis://127.0.0.1:6379/0") == "redis://127.0.0.1:6379/0"
+    for url in ("redis://127.0.0.1:6379/0", "redis+cluster://h:1,i:2", "redis+sentinel://m@h:1/0"):
+        assert redacted(url) == url
+    assert redacted("redis+sentinel://u:pw@m@h:1,i:2/0") == "redis+sentinel://u:***@h:1,i:2/0"
 
 
 # ------------------------------------------------------------------------ text and records

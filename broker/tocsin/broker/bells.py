@@ -2,6 +2,10 @@
 
 Nothing depends on a bell for being correct: whoever waits also looks by itself every `SLOW_POLL`
 seconds.
+
+On a Cluster one connection to any primary hears all: what a script publishes goes to every node.
+(Channels bound to a slot would take a connection to each primary, and the fleet's doorbell, rung
+by scripts of all partitions, could not be one.) When that node is gone, the next is listened to.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from tocsin.broker.background import Background
 from tocsin.broker.connections import ANSWER_WITHIN, Server
 from tocsin.broker.envelopes import decode
 from tocsin.broker.signals import Settable
+from tocsin.broker.urls import Node
 
 SLOW_POLL = 10.0
 """Seconds after which a waiting call looks for itself, should a bell have been lost."""
@@ -91,22 +96,28 @@ class Bells(Background):
                             waiter.set()
 
     def _step(self) -> None:
-        line = self._server.connect_line()
+        node = self._server.node_of(None) or self._server.find(None)
+        line = self._server.connect_line(node)
         try:
             line.connect()
             _ask_to_be_told_when_emptied(line)
             with self._lock:
                 self._line = line
                 self._say("SUBSCRIBE", *self._heard)
-            self._listen(line)
+            self._listen(line, node)
+        except RedisError as error:
+            self._server.doubt(node, error)
+            raise
         finally:
             with self._lock:
                 self._line = None
             line.disconnect()
 
-    def _listen(self, line: Any) -> None:
+    def _listen(self, line: Any, node: Node) -> None:
         heard_at, asked = time.monotonic(), False
         while not self._stopping.is_set():
+            if node not in self._server.nodes:
+                raise LineDown(f"{node} takes no writes any more")
             with self._lock:
                 if self._line is not line:
                     raise LineDown("it broke while something was sent")

@@ -1,14 +1,20 @@
-"""Connections to a server, and what can go wrong there as errors of ours.
+"""Connections to the servers of a fleet, and what can go wrong there as errors of ours.
 
-The one module that knows topology. Calls share a small pool; what listens (the bells) and what
-must not wait behind others (leases) have connections of their own. No read or write of any of them
-takes longer than `ANSWER_WITHIN`, and the client library repeats nothing: `Patience` does.
+The one module that knows topology: which server holds a key, how that is found out, and which
+errors say that it has changed. Calls share a small pool for each server; what listens (the bells)
+and what must not wait behind others (leases) have connections of their own. No read or write of any
+of them takes longer than `ANSWER_WITHIN`, and the client library repeats nothing: `Patience` does.
 """
 
 from __future__ import annotations
 
 import random
 import time
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
 from typing import Any, TypeVar
 
 import redis
@@ -16,17 +22,19 @@ import redis.asyncio
 from redis import exceptions
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.crc import key_slot
 from redis.retry import Retry
 
 from tocsin.broker.envelopes import decode
 from tocsin.broker.errors import CODES, BrokerError, InvalidInput, Unavailable
 from tocsin.broker.scripts import Call
 from tocsin.broker.settings import redacted
+from tocsin.broker.urls import FORMS, Node, Place, Shape, parse
 
 T = TypeVar("T")
 
 CONNECTIONS = 8
-"""Connections for calls that one broker holds at most."""
+"""Connections for calls that one broker holds at most to one server."""
 
 ANSWER_WITHIN = 4.0
 """Seconds a server has to answer one call, or to accept a connection."""
@@ -35,57 +43,242 @@ GIVE_UP_AFTER = 10.0
 """Seconds from its first try after which a call is `unavailable`, however the line fails."""
 
 REPEATS = 3
-"""How often a call is tried again while that leaves time for another try."""
+"""How often a call is tried again while that leaves time for another try. Where another server can
+take over, only time counts."""
+
+FIND_WITHIN = 2.0
+"""Seconds that looking for the server of a key takes at most; half of it for each that is asked."""
+
+REPLICATED_WITHIN = 2.0
+"""Seconds a replica has to say that it has what a call wrote, where that is asked for."""
+
+_LONGEST_PAUSE = 0.5
+
+ONLY = Node("", 0)
+"""The server of a fleet that has one."""
+
+_SLOTS = 16_384
+
+MARK = "#!lua flags=allow-oom\nreturn redis.call('HSET', KEYS[1], 'replicated', 1)"
+"""Writes, so that WAIT on the same connection waits for all that was written before, by whomever.
+Else a call that is repeated on another connection, and writes nothing, would wait for nothing."""
+
+
+@dataclass(frozen=True)
+class _Map:
+    """Which server holds which slots, as it was last heard."""
+
+    starts: list[int]
+    ends: list[int]
+    holders: list[Node]
+
+    @classmethod
+    def of(cls, ranges: Iterable[tuple[int, int, Node]]) -> _Map:
+        parts = sorted(ranges)
+        return cls([p[0] for p in parts], [p[1] for p in parts], [p[2] for p in parts])
+
+    def node_of(self, key: str) -> Node | None:
+        slot = key_slot(key.encode())
+        at = bisect_right(self.starts, slot) - 1
+        return self.holders[at] if at >= 0 and slot <= self.ends[at] else None
 
 
 class Server:
-    """Where a fleet lives, and how to connect to it."""
+    """Where a fleet lives, and how to connect to it: one server, or several and who has what.
+
+    What is known of several is shared by all who connect through it, and true until a server says
+    otherwise or does not answer (`doubt`); then the next who needs it looks again (`find`).
+    """
 
     plain = False
     """Whether scripts are sent without their `#!lua` line, which fakeredis does not know."""
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self._map = _Map([], [], [])
+        self._doubted: frozenset[Node] = frozenset()
+        self._hint: tuple[Node, ...] = ()
+        self._searching = Lock()
+        self._searches = 0
 
-    def _from_url(self, kind: Any, **options: Any) -> Any:
-        options["socket_connect_timeout"] = ANSWER_WITHIN
-        if not self.url.startswith("unix:"):
+    # ------------------------------------------------------------------ who has what
+
+    @cached_property
+    def place(self) -> Place:
+        """What the url says."""
+        try:
+            return parse(self.url)
+        except ValueError:
+            pass  # raised outside, because that error would be shown with the password
+        raise self._unusable()
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether another server may take over from one that is gone."""
+        return self.place.shape is not Shape.SINGLE
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The servers that take writes, as far as known."""
+        single = self.place.shape is Shape.SINGLE
+        return (ONLY,) if single else tuple(dict.fromkeys(self._map.holders))
+
+    def keys_of(self, call: Call[Any]) -> tuple[str, ...]:
+        """The keys that a script is sent with: the one it declares, and on a Cluster a witness.
+
+        While a slot moves key by key, its keys are in two places, and a script sees those of one:
+        it would end in the middle, or work with the half that it finds. The witness is a key of the
+        slot that never exists; with it a server that has not the whole slot refuses the script
+        before it begins.
+        """
+        witnessed = self.place.shape is Shape.CLUSTER
+        return (call.key, f"{call.key}:-") if witnessed else (call.key,)
+
+    def node_of(self, key: str | None) -> Node | None:
+        """The server that holds a key (None: any); None if that has to be found out."""
+        if self.place.shape is Shape.SINGLE:
+            return ONLY
+        if key is None:
+            trusted = [node for node in self.nodes if node not in self._doubted]
+            return random.choice(trusted) if trusted else None
+        node = self._map.node_of(key)
+        return None if node in self._doubted else node
+
+    def find(self, key: str | None) -> Node:
+        """The server that holds a key (None: any), asking who has what for `FIND_WITHIN` at most.
+
+        One looks for all: who comes meanwhile waits for the same answer, and gets the same error.
+        """
+        seen = self._searches
+        with self._searching:
+            if self._searches == seen:
+                try:
+                    self._map = self._search()
+                    self._doubted, self._hint = frozenset(), ()
+                finally:
+                    self._searches += 1
+        node = self.node_of(key)
+        if node is None:
+            raise exceptions.ConnectionError("no server is known to hold it")
+        return node
+
+    def doubt(self, node: Node, error: Exception) -> None:
+        """Takes note that a server failed, or said that it does not have what it was asked for."""
+        if self.has_spare and is_passing(error) and not _is_unstable(error):
+            self._doubted |= {node}
+            if isinstance(error, exceptions.MovedError):
+                self._hint = (Node(error.host or node.host, int(error.port)),)
+
+    def _search(self) -> _Map:
+        """Asks, whoever was not doubted first, until one tells."""
+        until = time.monotonic() + FIND_WITHIN
+        known, named = list(self.nodes), list(self.place.nodes)
+        random.shuffle(known)
+        random.shuffle(named)
+        told = named if self.place.shape is Shape.SENTINEL else [*self._hint, *known, *named]
+        wanted = sorted(dict.fromkeys(told), key=self._doubted.__contains__)
+        last: Exception = exceptions.ConnectionError("none of the url's servers answers")
+        for node in wanted:
+            if time.monotonic() > until:
+                break
+            try:
+                if self.place.shape is Shape.SENTINEL:
+                    return self._ask_sentinel(node)
+                return self._ask_node(node)
+            except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+                last = error
+        raise last
+
+    def _ask_node(self, node: Node) -> _Map:
+        try:
+            answer = self._ask(self.place.url_of(node), "CLUSTER", "SLOTS")
+        except exceptions.ResponseError as error:
+            if "cluster support disabled" not in str(error):
+                raise
+            answer = None
+        if answer is None:
+            raise InvalidInput("connect", f"{node} is no node of a Cluster; write redis://{node}")
+        if not answer:
+            raise exceptions.ConnectionError(f"{node} knows of no slots")
+        return _Map.of(
+            (int(first), int(last), Node(decode(host) or node.host, int(port)))
+            for first, last, (host, port, *_), *_replicas in answer
+        )
+
+    def _ask_sentinel(self, sentinel: Node) -> _Map:
+        name = self.place.master
+        url = self.place.url_of_sentinel(sentinel)
+        answer = decode(self._ask(url, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", name))
+        if not answer:
+            raise exceptions.ConnectionError(f"Sentinel {sentinel} watches no {name}")
+        node = Node(answer[0], int(answer[1]))
+        role = decode(self._ask(self.place.url_of(node), "ROLE"))[0]
+        if role != "master":
+            raise exceptions.ConnectionError(f"{node} is a {role} now")
+        return _Map.of([(0, _SLOTS - 1, node)])
+
+    def _ask(self, url: str, *command: str) -> Any:
+        limit = FIND_WITHIN / 2
+        options = {"socket_timeout": limit, "socket_connect_timeout": limit}
+        line = self._from_url(
+            url, redis.ConnectionPool, **options, **_once(Retry)
+        ).make_connection()
+        try:
+            line.connect()
+            line.send_command(*command)
+            return line.read_response()
+        finally:
+            line.disconnect()
+
+    # ------------------------------------------------------------------ connections
+
+    def _from_url(self, url: str, kind: Any, **options: Any) -> Any:
+        options.setdefault("socket_connect_timeout", ANSWER_WITHIN)
+        if not url.startswith("unix:"):
             options["socket_keepalive"] = True
         try:
-            pool = kind.from_url(self.url, **options)
+            pool = kind.from_url(url, **options)
             pool.connection_class(**pool.connection_kwargs)  # refuses options it does not know
         except (ValueError, TypeError, exceptions.RedisError):
             pool = None
         if pool is None:  # raised here, because those errors may quote the password
-            raise InvalidInput(
-                "connect",
-                f"url {redacted(self.url)} cannot be used; write redis://user:password@host:port/0 "
-                "(or rediss://, unix://) with special characters of user and password as %XX, and "
-                "only options that redis-py knows",
-            )
+            raise self._unusable()
         return pool
 
-    def connect(self) -> redis.Redis:
+    def _unusable(self) -> InvalidInput:
+        return InvalidInput(
+            "connect",
+            f"url {redacted(self.url)} cannot be used; write {FORMS} with special characters of "
+            "user and password as %XX, and only options that redis-py knows",
+        )
+
+    def connect(self, node: Node = ONLY) -> redis.Redis:
         """A client for calls from threads."""
-        pool = self._from_url(redis.BlockingConnectionPool, **_calls(Retry))
-        return redis.Redis(connection_pool=pool)
+        url = self.place.url_of(node)
+        return redis.Redis(
+            connection_pool=self._from_url(url, redis.BlockingConnectionPool, **_calls(Retry))
+        )
 
-    def connect_async(self) -> redis.asyncio.Redis:
+    def connect_async(self, node: Node = ONLY) -> redis.asyncio.Redis:
         """A client for calls from an event loop."""
-        pool = self._from_url(redis.asyncio.BlockingConnectionPool, **_calls(AsyncRetry))
-        return redis.asyncio.Redis(connection_pool=pool)
+        url, kind = self.place.url_of(node), redis.asyncio.BlockingConnectionPool
+        return redis.asyncio.Redis(connection_pool=self._from_url(url, kind, **_calls(AsyncRetry)))
 
-    def connect_line(self) -> Any:
+    def connect_line(self, node: Node = ONLY) -> Any:
         """A connection, not yet opened, to listen on."""
         pool = self._from_url(
+            self.place.url_of(node),
             redis.ConnectionPool,
             socket_timeout=ANSWER_WITHIN,
-            retry=Retry(NoBackoff(), 0),
-            client_name="tocsin-bells",
+            **_once(Retry) | {"client_name": "tocsin-bells"},
         )
         # Whatever the url says: in protocol 2 what was subscribed to comes as plain answers.
         pool.connection_kwargs["protocol"] = 2
         return pool.make_connection()
+
+
+def _once(retry: Any) -> dict[str, Any]:
+    return {"retry": retry(NoBackoff(), 0), "client_name": "tocsin"}
 
 
 def _calls(retry: Any) -> dict[str, Any]:
@@ -93,30 +286,61 @@ def _calls(retry: Any) -> dict[str, Any]:
         "max_connections": CONNECTIONS,
         "timeout": ANSWER_WITHIN,
         "socket_timeout": ANSWER_WITHIN,
-        "retry": retry(NoBackoff(), 0),
-        "client_name": "tocsin",
+        **_once(retry),
     }
 
 
+class NotReplicatedError(exceptions.RedisError):
+    """No replica said in time that it has what a call wrote."""
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether nothing is known of what became of what was sent."""
+    return isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError)
+
+
+def _is_unstable(error: Exception) -> bool:
+    """Whether the right server was asked, and is giving the slot away or waits for replicas.
+
+    An `ASK` is never followed: where it leads, there is a part of the keys.
+    """
+    waits = isinstance(error, exceptions.AskError | exceptions.TryAgainError)
+    moved = isinstance(error, exceptions.MovedError)
+    return (waits and not moved) or str(error).startswith("NOREPLICAS")
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether the same call may go well in a moment: on a new line, or with another server."""
+    if isinstance(error, exceptions.AuthenticationError):
+        return False
+    elsewhere = exceptions.AskError | exceptions.ReadOnlyError | exceptions.ClusterDownError
+    return is_lost(error) or isinstance(error, elsewhere) or _is_unstable(error)
+
+
 class Patience:
-    """How long one call is tried, when the line fails under it: see `GIVE_UP_AFTER`.
+    """How long one call is tried, when servers fail under it: see `GIVE_UP_AFTER`.
 
     A repeat is safe because what a call makes has its id before the first try.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, server: Server) -> None:
         self._last_try = time.monotonic() + GIVE_UP_AFTER - ANSWER_WITHIN
         self._failures = 0
+        self._has_spare = server.has_spare
 
     def pause(self, error: exceptions.RedisError) -> float | None:
         """The seconds to wait before the next try, with jitter; None if there is to be none."""
-        lost = isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError)
-        if not lost or isinstance(error, exceptions.AuthenticationError):
+        if not is_passing(error):
             return None
         self._failures += 1
-        pause = random.uniform(0.02, 0.05) * 3**self._failures
-        late = time.monotonic() + pause > self._last_try
-        return None if late or self._failures > REPEATS else pause
+        if self._failures == 1 and self._has_spare and isinstance(error, exceptions.MovedError):
+            return 0.0
+        pause = random.uniform(0.02, 0.05) * 3 ** min(self._failures, 9)
+        if self._has_spare:
+            pause = min(pause, _LONGEST_PAUSE * random.uniform(0.5, 1.0))
+        elif self._failures > REPEATS:
+            return None
+        return None if time.monotonic() + pause > self._last_try else pause
 
 
 def failure(operation: str, url: str, error: exceptions.RedisError) -> BrokerError:
@@ -124,12 +348,31 @@ def failure(operation: str, url: str, error: exceptions.RedisError) -> BrokerErr
     where = redacted(url)
     if isinstance(error, exceptions.AuthenticationError):
         return Unavailable(operation, f"{where} refused the user or password of the URL")
-    if isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError):
+    if isinstance(error, exceptions.MovedError) and parse(url).shape is Shape.SINGLE:
+        return Unavailable(
+            operation, f"{where} is one node of a Cluster; write redis+cluster:// with its address"
+        )
+    unknown = (
+        "whether this call took effect is unknown. With a `key` it may be repeated, because it "
+        "takes effect once"
+    )
+    if is_lost(error):
         return Unavailable(
             operation,
             f"no answer from {where}; see that the server runs and is reachable, then try again: "
-            "whether this call took effect is unknown. With a `key` it may be repeated, because it "
-            "takes effect once",
+            f"{unknown}",
+        )
+    if is_passing(error):
+        return Unavailable(
+            operation,
+            f"{where} has no server that takes this call at the moment, because a primary is being "
+            f"replaced or slots are moving ({str(error)[:100]}); try again: {unknown}",
+        )
+    if isinstance(error, NotReplicatedError):
+        return Unavailable(
+            operation,
+            f"{where} took this call, and no replica confirmed it within {REPLICATED_WITHIN:g} s; "
+            f"see that a replica runs and keeps up, then try again: {unknown}",
         )
     if isinstance(error, exceptions.OutOfMemoryError):
         return Unavailable(

@@ -204,8 +204,8 @@ class WakeTry(Model):
     path: str
     """`bell`: the processes of the agent that wait for mail."""
     at: datetime
-    reached: int
-    """How many processes it reached; 0: nobody. On a Cluster, those of the server that rang."""
+    reached: int | None
+    """How many processes it reached; 0: nobody. None on a Cluster, where no server knows."""
 
 
 class Receipt(Model):
@@ -384,9 +384,10 @@ def _wakes(record: Mapping[str, str]) -> tuple[WakeTry, ...]:
     tries = []
     for field in sorted(record):
         if field.startswith("wake:"):
-            at, reached = record[field].split(" ")
+            at, heard = record[field].split(" ")
+            reached = None if heard == "-1" else int(heard)
             path = field.removeprefix("wake:")
-            tries.append(WakeTry(path=path, at=from_ms(at), reached=int(reached)))
+            tries.append(WakeTry(path=path, at=from_ms(at), reached=reached))
     return tuple(tries)
 
 

@@ -34,6 +34,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from tocsin.broker import urls
 from tocsin.broker.durations import MAX_DURATION, MILLISECOND, Duration, show_duration
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.validation import NAME
@@ -56,14 +57,6 @@ def _from_text(value: object, info: ValidationInfo) -> object:
     if number is None:
         return 0 if value == "off" else value
     return float(value) if number[1] or number[2] else int(value)
-
-
-def _reachable(url: str) -> str:
-    parts = urlsplit(url)  # like `port`, it raises ValueError
-    place = parts.path if parts.scheme == "unix" else parts.hostname and parts.port != 0
-    if not place or not re.fullmatch(r"(rediss?|unix)://[!-~]{1,2048}", url):
-        raise ValueError("not where a fleet can be")
-    return url
 
 
 Event = Literal["reminder", "blocked", "failed", "dead_letter", "agent_away", "unheard"]
@@ -204,7 +197,7 @@ class HerdSettings(SettingsModel):
 class ConnectionSettings(SettingsModel):
     """Where a fleet is. Shown without the password of its url; `url` itself has it."""
 
-    url: Annotated[str, AfterValidator(_reachable)] = "redis://127.0.0.1:6379/0"
+    url: Annotated[str, AfterValidator(urls.check)] = "redis://127.0.0.1:6379/0"
     """The Redis server"""
     fleet: Annotated[str, Field(pattern=f"^{NAME.pattern}$")] = "default"
     """The fleet's name on its server"""
@@ -272,7 +265,8 @@ _RULES = {
     "minutes": "a finite number of minutes, at most {high}; 0, negative or below 1 means off, "
     'in text also "off"',
     "count": "a whole number from {low} to {high}",
-    "url": "a url such as redis://127.0.0.1:6379/0 (also rediss://, unix://)",
+    "url": "a url such as redis://127.0.0.1:6379/0 (also rediss://, unix://, redis+cluster://, "
+    "redis+sentinel://)",
     "switch": "true or false",
     "command": 'a list of words such as ["notify-send", "Tocsin"]',
     "events": f"some of {', '.join(EVENTS)}",
@@ -325,7 +319,8 @@ def redacted(url: str) -> str:
     Passwords are masked even where the url is malformed (one with an unescaped `/`, `?` or `@`),
     so rather too much is masked than too little. Of the query only `db` and `protocol` are shown.
     """
-    url = re.sub(r"(?s)^(\w+://)?([^:@/?#]*:)?.*@", r"\1\2***@", url)
+    if not re.match(r"rediss?\+sentinel://[\w.-]+@[^@]*$", url):  # only the name of a primary
+        url = re.sub(r"(?s)^([\w+]+://)?([^:@/?#]*:)?.*@", r"\1\2***@", url)
     return re.sub(r"([?&;](?!db=|protocol=)[^=&;]*=)[^&;]*", r"\1***", url)
 
 

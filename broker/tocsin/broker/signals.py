@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Settable(Protocol):
@@ -59,6 +63,31 @@ class AsyncSignal:
         except TimeoutError:
             return False
         return True
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """What it returns; it holds up no event loop while it is at it."""
+    return await asyncio.to_thread(function)
+
+
+def at_once(function: Callable[[], T]) -> T:
+    """What it returns."""
+    return function()
+
+
+async def together(steps: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """What they come to, all at once."""
+    if len(steps) == 1:
+        return [await steps[0]()]
+    return list(await asyncio.gather(*(step() for step in steps)))
+
+
+def in_threads(steps: Sequence[Callable[[], T]]) -> list[T]:
+    """What they come to, all at once."""
+    if len(steps) <= 1:
+        return [step() for step in steps]
+    with ThreadPoolExecutor(len(steps)) as threads:
+        return list(threads.map(lambda step: step(), steps))
 
 
 class Cancellation:

@@ -60,7 +60,7 @@ class MessageLink(Model):
     by: str | None
     holder_lives: bool
     reached: int | None
-    """How many processes its last bell reached; None if none was rung."""
+    """How many processes its last bell reached; None if none was rung, or none can know."""
     attempts: int
     reason: str | None
 
@@ -311,7 +311,7 @@ class _Chain:
                 answered_by=record.get("answered_by"),
                 by=record.get("by") or None,
                 holder_lives=record.get("holder") == "alive",
-                reached=int(rung.split(" ")[1]) if rung else None,
+                reached=int(rung.split(" ")[1]) if rung and not rung.endswith(" -1") else None,
                 attempts=int(record["attempts"]),
                 reason=reason or None,
             )

@@ -89,6 +89,8 @@ def test_a_seat_is_offered_to_its_own_server_and_fleet_only(cli):
         ("redis://[::1]:7000/3", "redis://localhost:7000?db=3"),
         ("unix:///run/redis.sock", "unix:///run/redis.sock?db=0"),
         ("https://broker.example/base/", "https://broker.example:443/base"),
+        ("redis+cluster://user:secret@a:1,b", "redis+cluster://b:6379,a:1/0"),
+        ("redis+sentinel://u:secret@m@a:1", "redis+sentinel://m@a:1/0?sentinel_password=secret"),
     ],
 )
 def test_one_server_has_one_name(one, other):
@@ -103,6 +105,9 @@ def test_one_server_has_one_name(one, other):
         ("redis://h/0", "redis://h/1"),
         ("redis://h:1", "redis://h:2"),
         ("redis://h", "rediss://h"),
+        ("redis+sentinel://m@h", "redis+sentinel://n@h"),
+        ("redis+sentinel://m@h/0", "redis+sentinel://m@h/1"),
+        ("redis+cluster://h", "redis://h"),
         ("http://h/a", "http://h/b"),
     ],
 )

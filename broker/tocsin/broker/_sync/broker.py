@@ -31,7 +31,7 @@ from tocsin.broker.errors import (
 from tocsin.broker.ids import PARENT, hash_token, make_id, make_token
 from tocsin.broker.leases import Leases
 from tocsin.broker.scripts import Call
-from tocsin.broker.settings import HerdSettings
+from tocsin.broker.settings import HerdSettings, shown
 from tocsin.broker.settings_files import resolve
 from tocsin.broker.signals import Settable
 from tocsin.broker.validation import check_count, check_id, check_name, check_token
@@ -61,6 +61,7 @@ class Broker:
         fleet: str,
         clock: Clock | None = None,
         partitions: int | None = None,
+        durability: str | None = None,
     ) -> None:
         self.server = server
         self.name = check_name("connect", "fleet", fleet)
@@ -73,6 +74,11 @@ class Broker:
             if partitions is None
             else check_count("connect", "partitions", partitions, MOST_PARTITIONS)
         )
+        if durability not in (None, "replicated"):
+            raise InvalidInput(
+                "connect", f'durability must be "replicated" or None, not {shown(durability)}'
+            )
+        self._replicated = durability is not None
         self._fleet: Fleet | None = None
         self._link: Link | None = None
         self._bells = Bells(server)
@@ -90,16 +96,20 @@ class Broker:
         fleet: str = "default",
         clock: Clock | None = None,
         partitions: int | None = None,
+        durability: str | None = None,
     ) -> Self:
-        """A broker of the fleet on the server at `url`.
+        """A broker of the fleet at `url`: of a server, or of a Cluster, or what Sentinels watch.
 
         `clock`: a `ManualClock` for tests; a `ScaledClock` for a new fleet; None follows the
         fleet. `partitions` is fixed when a fleet is first used (16 unless given); a broker that
-        asks for another number is refused.
+        asks for another number is refused. With `durability="replicated"` every call waits until a
+        replica has what it wrote, and is `Unavailable` if none says so in 2 s: it may be repeated
+        with its `key`, since whether it lasts is unknown. That costs a round trip to the replica,
+        and narrows what a failover can undo to a replica that had not confirmed being promoted.
         """
         if not isinstance(url, str):
             raise InvalidInput("connect", f"url must be text, not {type(url).__name__}")
-        return cls(Server(url), fleet, clock, partitions)
+        return cls(Server(url), fleet, clock, partitions, durability)
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +129,7 @@ class Broker:
         if self.closed:
             raise InvalidInput("connect", "this broker was closed; make a new one")
         if self._link is None:
-            self._link = Link(self.server)
+            self._link = Link(self.server, replicated=self._replicated)
         return self._link
 
     def _check_process(self) -> None:

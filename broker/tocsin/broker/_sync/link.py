@@ -1,20 +1,33 @@
 # Generated from _async/link.py by `make generate`; edit that file.
 
-"""Runs calls on a server, one or many at once, each in one round trip."""
+"""Runs calls on the servers of a fleet, one or many at once, each in one round trip."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import ConnectionError as LineDown
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
-from tocsin.broker.connections import Patience, Server, failure, read
+from tocsin.broker.connections import (
+    MARK,
+    REPLICATED_WITHIN,
+    NotReplicatedError,
+    Patience,
+    Server,
+    failure,
+    is_lost,
+    is_passing,
+    read,
+)
 from tocsin.broker.envelopes import decode
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.scripts import Call, Script
-from tocsin.broker.signals import Cancellation
+from tocsin.broker.signals import Cancellation, at_once, in_threads
+from tocsin.broker.urls import Node
 
 T = TypeVar("T")
 
@@ -22,10 +35,11 @@ T = TypeVar("T")
 class _Naming:
     """How scripts are named to the server, which fakeredis wants otherwise."""
 
-    def __init__(self, *, plain: bool) -> None:
+    def __init__(self, server: Server) -> None:
+        self._keys = server.keys_of
         self.text: Callable[[Script], str]
         self.sha: Callable[[Script], str]
-        if plain:
+        if server.plain:
             self.text, self.sha = (lambda script: script.source), (lambda script: script.plain_sha)
         else:
             self.text, self.sha = (lambda script: script.text), (lambda script: script.sha)
@@ -33,67 +47,158 @@ class _Naming:
     def command(self, call: Call[Any], *, whole: bool = False) -> tuple[str | int, ...]:
         """The command of a call. `whole`: with the script's text, which the server remembers."""
         name = ("EVAL", self.text(call.script)) if whole else ("EVALSHA", self.sha(call.script))
-        return (*name, 1, call.key, *call.args)
+        keys = self._keys(call)
+        return (*name, len(keys), *keys, *call.args)
 
 
 class Link:
-    """Runs calls through a sync client."""
+    """Runs calls through sync clients, one for each server that has something.
 
-    def __init__(self, server: Server) -> None:
+    `replicated`: each call waits until a replica has what it wrote.
+    """
+
+    def __init__(self, server: Server, *, replicated: bool = False) -> None:
         self.server = server
         # Any: the commands of redis-py are not all typed.
-        self.client: Any = server.connect()
-        self._naming = _Naming(plain=server.plain)
+        self._clients: dict[Node, Any] = {}
+        self._naming = _Naming(server)
+        self._replicated = replicated
 
     def run(self, call: Call[T]) -> T:
         """The result of one call, in one round trip."""
+        if self._replicated:
+            [result] = self.run_many([call])
+            if isinstance(result, BrokerError):
+                raise result
+            return result
 
-        def send() -> Any:
+        def send(client: Any) -> Any:
             try:
-                return self.client.execute_command(*self._naming.command(call))
+                return client.execute_command(*self._naming.command(call))
             except NoScriptError:
-                whole = self._naming.command(call, whole=True)
-                return self.client.execute_command(*whole)
+                return client.execute_command(*self._naming.command(call, whole=True))
 
-        return read(call, self._persist(call.operation, send))
+        return read(call, self._persist(call.operation, call.key, send))
 
     def run_many(self, calls: Sequence[Call[T]]) -> list[T | BrokerError]:
-        """The results of independent calls, in one round trip; refusals take their places."""
+        """The results of independent calls, in one round trip to each server; refusals take their
+        places, and so do failures of some of several servers.
+        """
         if not calls:
             return []
-        operation = calls[0].operation
-        answers = self._persist(operation, lambda: self._send(calls))
-        unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-        if unknown:
-            missed = [calls[n] for n in unknown]
-            again = self._persist(operation, lambda: self._send(missed, whole=True))
-            for n, answer in zip(unknown, again, strict=True):
-                answers[n] = answer
+        answers: dict[int, Any] = {}
+        left = dict(enumerate(calls))
+        patience = Patience(self.server)
+        while left:
+            with Cancellation():
+                answers |= self._round(left)
+            left = {n: call for n, call in left.items() if _may_go_well(answers[n])}
+            pause = patience.pause(answers[next(iter(left))]) if left else None
+            if pause is None:
+                break
+            time.sleep(pause)
+        if all(isinstance(each, RedisError) and _says_nothing(each) for each in answers.values()):
+            raise failure(calls[0].operation, self.server.url, answers[0]) from answers[0]
         results: list[T | BrokerError] = []
-        for call, answer in zip(calls, answers, strict=True):
-            result: T | BrokerError = self._result(call, answer)
+        for n, call in enumerate(calls):
+            result: T | BrokerError = self._result(call, answers[n])
             results.append(result)
         return results
 
-    def _send(self, calls: Sequence[Call[Any]], *, whole: bool = False) -> list[Any]:
-        pipeline = self.client.pipeline(transaction=False)
-        for call in calls:
-            pipeline.execute_command(*self._naming.command(call, whole=whole))
-        answers: list[Any] = pipeline.execute(raise_on_error=False)
+    def _round(self, calls: dict[int, Call[Any]]) -> dict[int, Any]:
+        """One try of calls, on all their servers at once."""
+        unfound: RedisError = LineDown("no server is known to hold it")
+        lost = [call.key for call in calls.values() if self.server.node_of(call.key) is None]
+        if lost:
+            try:
+                at_once(partial(self.server.find, lost[0]))
+            except RedisError as error:
+                unfound = error
+        groups: dict[Node, list[int]] = {}
+        answers: dict[int, Any] = {}
+        for n, call in calls.items():
+            node = self.server.node_of(call.key)
+            if node is None:
+                answers[n] = unfound
+            else:
+                groups.setdefault(node, []).append(n)
+        sending = [
+            partial(self._exchange, node, [calls[n] for n in group])
+            for node, group in groups.items()
+        ]
+        for group, got in zip(groups.values(), in_threads(sending), strict=True):
+            answers.update(zip(group, got, strict=True))
         return answers
 
-    def _persist(self, operation: str, send: Callable[[], Any]) -> Any:
-        """What comes of sending, tried again while the line fails and `Patience` lasts."""
-        patience = Patience()
+    def _exchange(self, node: Node, calls: list[Call[Any]]) -> list[Any]:
+        """The answers of one server; its failures take their places."""
+        answers = self._send(node, calls)
+        unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if unknown:
+            again = self._send(node, [calls[n] for n in unknown], whole=True)
+            for n, answer in zip(unknown, again, strict=True):
+                answers[n] = answer
+        failed = next((each for each in answers if isinstance(each, RedisError)), None)
+        if failed is not None:
+            self._doubt(node, failed)
+        return answers
+
+    def _send(self, node: Node, calls: Sequence[Call[Any]], *, whole: bool = False) -> list[Any]:
+        pipeline = self._client(node).pipeline(transaction=False)
+        for call in calls:
+            pipeline.execute_command(*self._naming.command(call, whole=whole))
+        replicated = [call.key for call in calls if call.script.key == "partition"][:1]
+        if self._replicated and replicated:
+            pipeline.execute_command("EVAL", MARK, 1, *replicated)
+            pipeline.execute_command("WAIT", 1, int(REPLICATED_WITHIN * 1000))
+        try:
+            answers: list[Any] = pipeline.execute(raise_on_error=False)
+        except RedisError as error:
+            return [error] * len(calls)
+        if len(answers) > len(calls):
+            *answers, marked, reached = answers
+            if isinstance(marked, RedisError) or isinstance(reached, RedisError) or reached < 1:
+                late = NotReplicatedError("no replica has it yet")
+                answers = [each if isinstance(each, RedisError) else late for each in answers]
+        return answers
+
+    def _persist(
+        self,
+        operation: str,
+        where: str | None,
+        send: Callable[[Any], Any],
+        to: Node | None = None,
+    ) -> Any:
+        """What comes of sending, tried again while servers fail and `Patience` lasts.
+
+        To `to`, or else the server that holds the key `where`, or any if that is None.
+        """
+        patience = Patience(self.server)
         while True:
+            node = to or self.server.node_of(where)
             try:
                 with Cancellation():
-                    return send()
+                    if node is None:
+                        node = at_once(partial(self.server.find, where))
+                    return send(self._client(node))
             except RedisError as error:
+                if node is not None:
+                    self._doubt(node, error)
                 pause = patience.pause(error)
                 if pause is None:
                     raise failure(operation, self.server.url, error) from error
             time.sleep(pause)
+
+    def _client(self, node: Node) -> Any:
+        client = self._clients.get(node)
+        if client is None:
+            client = self._clients.setdefault(node, self.server.connect(node))
+        return client
+
+    def _doubt(self, node: Node, error: RedisError) -> None:
+        self.server.doubt(node, error)
+        if isinstance(error, ReadOnlyError):  # behind the same name there may be another by now
+            self._client(node).connection_pool.disconnect(inuse_connections=False)
 
     def _result(self, call: Call[T], answer: Any) -> T | BrokerError:
         try:
@@ -103,21 +208,57 @@ class Link:
         except BrokerError as refusal:
             return refusal
 
-    def command(self, operation: str, *command: str | int) -> Any:
-        """The answer to a plain command, for what needs no script."""
-        return decode(self._persist(operation, lambda: self.client.execute_command(*command)))
+    def command(self, operation: str, *command: str | int, key: str | None = None) -> Any:
+        """The answer to a plain command, for what needs no script.
+
+        Of the server that holds `key`; of any, if nothing is said.
+        """
+
+        return self._command(operation, command, key=key)
+
+    def _command(
+        self,
+        operation: str,
+        command: tuple[str | int, ...],
+        *,
+        key: str | None = None,
+        to: Node | None = None,
+    ) -> Any:
+        def send(client: Any) -> Any:
+            return client.execute_command(*command)
+
+        return decode(self._persist(operation, key, send, to))
+
+    def command_each(self, operation: str, *command: str | int) -> dict[Node, Any]:
+        """The answers of all servers that take writes, to a plain command."""
+        return {node: self._command(operation, command, to=node) for node in self._nodes(operation)}
 
     def keys(self, operation: str, pattern: str) -> Iterator[str]:
         """The names of all keys that match, in pages; some may come twice."""
-        cursor = -1
-        while cursor != 0:
-            words = ("SCAN", max(cursor, 0), "MATCH", pattern, "COUNT", 1_000)
-            at, page = self.command(operation, *words)
-            cursor = int(at)
-            for key in page:
-                yield decode(key)
+        for node in self._nodes(operation):
+            cursor = -1
+            while cursor != 0:
+                words = ("SCAN", max(cursor, 0), "MATCH", pattern, "COUNT", 1_000)
+                at, page = self._command(operation, words, to=node)
+                cursor = int(at)
+                for key in page:
+                    yield decode(key)
+
+    def _nodes(self, operation: str) -> tuple[Node, ...]:
+        if not self.server.nodes:
+            self.command(operation, "PING")
+        return self.server.nodes
 
     def close(self) -> None:
         """Closes the connections."""
-        self.client.close()
-        self.client.connection_pool.disconnect()
+        for client in self._clients.values():
+            client.close()
+            client.connection_pool.disconnect()
+
+
+def _may_go_well(answer: Any) -> bool:
+    return isinstance(answer, RedisError) and is_passing(answer)
+
+
+def _says_nothing(error: RedisError) -> bool:
+    return is_lost(error) or is_passing(error)

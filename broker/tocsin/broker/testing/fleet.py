@@ -15,7 +15,8 @@ from tocsin.broker._sync.agent import Agent
 from tocsin.broker._sync.broker import Broker
 from tocsin.broker._sync.link import Link
 from tocsin.broker.clock import ManualClock
-from tocsin.broker.connections import Server
+from tocsin.broker.connections import ONLY, Server
+from tocsin.broker.urls import Node
 
 
 class FakeServer(Server):
@@ -31,17 +32,17 @@ class FakeServer(Server):
         # Protocol 2: fakeredis hands the answers of protocol 3 to scripts, as no server does.
         self._store = fakeredis.FakeServer()
 
-    def connect(self) -> redis.Redis:
+    def connect(self, node: Node = ONLY) -> redis.Redis:
         """A client for calls from threads."""
         client: redis.Redis = self._fakeredis.FakeRedis(server=self._store, protocol=2)
         return client
 
-    def connect_async(self) -> redis.asyncio.Redis:
+    def connect_async(self, node: Node = ONLY) -> redis.asyncio.Redis:
         """A client for calls from an event loop."""
         client: redis.asyncio.Redis = self._fakeredis.FakeAsyncRedis(server=self._store, protocol=2)
         return client
 
-    def connect_line(self) -> Any:
+    def connect_line(self, node: Node = ONLY) -> Any:
         """A connection to listen on."""
         return self.connect().connection_pool.make_connection()
 

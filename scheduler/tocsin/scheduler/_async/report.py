@@ -38,8 +38,8 @@ class AsyncReport:
     async def turn(self) -> Turn:
         """One report."""
         if not self._warned:
-            warning = danger(await self._broker.link.command("schedule", "INFO", "memory"))
-            if warning:
+            servers = await self._broker.link.command_each("schedule", "INFO", "memory")
+            for warning in filter(None, map(danger, servers.values())):
                 log.warning("%s", warning)
             self._warned = True
         await self._tell(

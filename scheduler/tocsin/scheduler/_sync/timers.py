@@ -29,6 +29,9 @@ CATCH_UP = 10
 ROUNDS = 10_000
 """Rounds after which a pass ends, whatever has become due meanwhile."""
 
+AGAIN = 1.0
+"""Seconds after which partitions that did not answer are looked at again."""
+
 
 @dataclass
 class Pass:
@@ -65,6 +68,7 @@ def fire(broker: Broker) -> Pass:
 
     Each round takes all partitions in an order of its own; a herd with a backlog goes behind those
     that were due before, so that none is starved. Two schedulers at once cost a script, no more.
+    Partitions whose server is gone are left out until it was replaced; the others' timers fire.
     """
     fleet = broker.fleet()
     partitions = [keys.partition(fleet.name, number) for number in range(fleet.partitions)]
@@ -76,11 +80,15 @@ def fire(broker: Broker) -> Pass:
         )
         herds: list[str] = []
         waits: list[float] = []
-        for look in looks:
+        for partition, look in zip(list(partitions), looks, strict=True):
             if isinstance(look, BrokerError):
-                raise look
+                unseen = look
+                partitions.remove(partition)
+                continue
             herds += [herd for herd in look.herds if herd not in broken]
             waits += [look.next_in / 1000] if look.next_in is not None else []
+        if not partitions:
+            raise unseen
         done.next_in = min(waits, default=None)
         if not herds:
             break
@@ -97,6 +105,9 @@ def fire(broker: Broker) -> Pass:
                 behind.add(herd)
         if broken.issuperset(herds):  # no visit went well: the server's trouble, not a herd's
             raise failure
+    if len(partitions) < fleet.partitions:
+        log.warning("some partitions are left out of this pass: %s", unseen.detail)
+        done.next_in = min(done.next_in or AGAIN, AGAIN)
     for herd in broken:
         log.error("herd %s is left out of this pass: %s", herd, failure.detail)
         done.fired["set_aside"] += 1

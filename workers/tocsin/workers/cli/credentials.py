@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.settings import ConnectionSettings
+from tocsin.broker.urls import Shape, parse
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _OPERATION = "seat"
@@ -70,6 +71,9 @@ def folder_of(environ: Mapping[str, str] | None = None) -> Path:
 
 def server_of(url: str) -> str:
     """The address by which a server is known: no secrets, defaults filled in, one loopback."""
+    place = parse(url)
+    if place.shape is not Shape.SINGLE:
+        return place.name
     parts = urlsplit(url)
     number = parse_qs(parts.query).get("db", [""])[0]
     if parts.scheme == "unix":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -17,6 +17,7 @@ from tocsin.broker.caller import Fleet
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.eviction import danger
 from tocsin.broker.herds import SCHEMA
+from tocsin.broker.urls import Node
 from tocsin.scheduler import Scheduler
 from tocsin.workers.cli.blocks import Rows, span
 from tocsin.workers.cli.output import REFUSED
@@ -77,16 +78,22 @@ def doctor(
     Compares all records with their indexes and timers. Needs no seat, and changes nothing unless
     told to --repair, which may be done at any time beside whatever else runs.
     """
-    info: Info = session.broker.link.command("doctor", "INFO")
+    servers: dict[Node, Info] = session.broker.link.command_each("doctor", "INFO")
     findings = [
-        *_server(info),
-        *_eviction(info),
-        *_memory(info),
-        *(_asking(session, "persistence", _persistence, info)),
-        *(_asking(session, "clock", _clock, info)),
-        *(_asking(session, "fleet", _fleet, info)),
-        *(_asking(session, "schedulers", _schedulers, info)),
-        *(_asking(session, "records", partial(_records, repair=repair), info)),
+        replace(found, check=f"{found.check} {node}") if len(servers) > 1 else found
+        for node, info in servers.items()
+        for found in (
+            *_server(info),
+            *_eviction(info),
+            *_memory(info),
+            *_asking(session, "persistence", partial(_persistence, node=node, info=info)),
+        )
+    ]
+    findings += [
+        *_asking(session, "clock", _clock),
+        *_asking(session, "fleet", _fleet),
+        *_asking(session, "schedulers", _schedulers),
+        *_asking(session, "records", partial(_records, repair=repair)),
     ]
     broken = any(finding.health is Health.BROKEN for finding in findings)
     session.out.result(
@@ -98,21 +105,18 @@ def doctor(
         ),
     )
     for each in findings:
-        if each.check == "eviction" and each.health is not Health.GOOD:
+        if each.check.startswith("eviction") and each.health is not Health.GOOD:
             session.out.warn(each.detail)
     if broken:
         raise typer.Exit(REFUSED)
 
 
 def _asking(
-    session: Session,
-    check: str,
-    look: Callable[[Session, Info], Iterator[Finding]],
-    info: Info,
+    session: Session, check: str, look: Callable[[Session], Iterator[Finding]]
 ) -> Iterator[Finding]:
     """A check that asks the server more; what it refuses is a finding as well."""
     try:
-        yield from look(session, info)
+        yield from look(session)
     except BrokerError as error:
         yield Finding(check, Health.BROKEN, error.detail)
 
@@ -159,7 +163,7 @@ def _memory(info: Info) -> Iterator[Finding]:
         yield Finding("memory", Health.GOOD, detail)
 
 
-def _persistence(session: Session, info: Info) -> Iterator[Finding]:
+def _persistence(session: Session, *, node: Node, info: Info) -> Iterator[Finding]:
     if info.get("loading"):
         yield Finding("persistence", Health.WARNING, "the server is still loading its data")
     elif info.get("aof_enabled"):
@@ -169,13 +173,13 @@ def _persistence(session: Session, info: Info) -> Iterator[Finding]:
             detail = "the last write of the append-only file failed; see the server's log and disk"
             yield Finding("persistence", Health.BROKEN, detail)
     else:
-        yield _without_aof(session)
+        yield _without_aof(session, node)
 
 
-def _without_aof(session: Session) -> Finding:
+def _without_aof(session: Session, node: Node) -> Finding:
     try:
-        points = session.broker.link.command("doctor", "CONFIG GET", "save").get("save")
-    except BrokerError:  # managed servers keep their configuration to themselves
+        points = session.broker.link.command_each("doctor", "CONFIG GET", "save")[node]["save"]
+    except (BrokerError, KeyError):  # managed servers keep their configuration to themselves
         points = "unknown"
     if points:
         kept = "snapshots only: a crash loses what was accepted since the last one"
@@ -184,7 +188,7 @@ def _without_aof(session: Session) -> Finding:
     return Finding("persistence", Health.WARNING, f"{kept}; `CONFIG SET appendonly yes` keeps all")
 
 
-def _clock(session: Session, _: Info) -> Iterator[Finding]:
+def _clock(session: Session) -> Iterator[Finding]:
     before = datetime.now(UTC)
     seconds, micros = session.broker.link.command("doctor", "TIME")
     after = datetime.now(UTC)
@@ -204,10 +208,12 @@ def _clock(session: Session, _: Info) -> Iterator[Finding]:
         yield Finding("clock", Health.GOOD, detail)
 
 
-def _fleet(session: Session, _: Info) -> Iterator[Finding]:
+def _fleet(session: Session) -> Iterator[Finding]:
     name = session.connection.settings.fleet
     fields = ("partitions", "base", "factor", "schema")
-    found = session.broker.link.command("doctor", "HMGET", keys.fleet(name), *fields)
+    found = session.broker.link.command(
+        "doctor", "HMGET", keys.fleet(name), *fields, key=keys.fleet(name)
+    )
     partitions, _base, factor, schema = found
     if partitions is None:
         yield Finding("fleet", Health.GOOD, f"{name} is not used yet; the first command makes it")
@@ -222,7 +228,7 @@ def _fleet(session: Session, _: Info) -> Iterator[Finding]:
         yield Finding("fleet", Health.GOOD, detail)
 
 
-def _schedulers(session: Session, _: Info) -> Iterator[Finding]:
+def _schedulers(session: Session) -> Iterator[Finding]:
     fleet = Fleet(session.connection.settings.fleet, 1, None)
     found = session.broker.run(timers.reports(fleet))
     alive, troubles = [], []
@@ -247,9 +253,9 @@ def _schedulers(session: Session, _: Info) -> Iterator[Finding]:
         )
 
 
-def _records(session: Session, _: Info, *, repair: bool) -> Iterator[Finding]:
+def _records(session: Session, *, repair: bool) -> Iterator[Finding]:
     name = session.connection.settings.fleet
-    if not session.broker.link.command("doctor", "EXISTS", keys.fleet(name)):
+    if not session.broker.link.command("doctor", "EXISTS", keys.fleet(name), key=keys.fleet(name)):
         return  # to look would be its first use
     swept = Scheduler(session.broker).repair(mend=repair)
     wrong = ", ".join(f"{herd}: {n} of {what}" for (herd, what), n in sorted(swept.counts.items()))

@@ -27,6 +27,7 @@ from rich.text import Text
 from tocsin.broker.embedded import EmbeddedServerError
 from tocsin.broker.errors import BrokerError, Unavailable
 from tocsin.broker.settings import redacted
+from tocsin.broker.urls import parse
 from tocsin.workers.cli.blocks import Line, clean
 
 REFUSED = 1
@@ -36,7 +37,7 @@ INTERRUPTED = 130
 
 _ENDLESS = 100_000  # columns; what is piped is never broken or cut
 _TOKEN = re.compile(r"\btok_[A-Za-z0-9_-]{8,}")
-_URL = re.compile(r"[a-z]+://[^\s'\"<>]+")
+_URL = re.compile(r"[a-z][a-z+]*://[^\s'\"<>]+")
 
 
 class Output:
@@ -54,8 +55,8 @@ class Output:
 
     def hide(self, url: str) -> None:
         """Sees that the password of `url` is in nothing that is printed about errors."""
-        password = url.rpartition("@")[0].partition("://")[2].partition(":")[2]
-        self._secrets |= {secret for secret in (password, unquote(password)) if secret}
+        for secret in parse(url).secrets:
+            self._secrets |= {secret, unquote(secret)}
 
     def mask(self, text: str) -> str:
         """`text` without tokens and passwords."""

@@ -47,6 +47,8 @@ def _tries(receipt: Receipt, now: datetime) -> list[tuple[str, Cell]]:
     found: list[tuple[str, Cell]] = []
     for each in receipt.wake:
         heard = f"{each.reached} process(es) heard it" if each.reached else "nobody heard it"
+        if each.reached is None:
+            heard = "who heard it no server of a Cluster knows"
         found.append((f"{each.path} rung", f"{when(each.at, now)}, {heard}"))
     return found or [("not rung", receipt.not_tried or "")]
 

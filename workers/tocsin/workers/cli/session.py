@@ -281,8 +281,9 @@ _SHARED = [
             metavar="URL",
             rich_help_panel=_PANEL,
             show_default=False,
-            help="The server (else TOCSIN_URL, a settings file, redis://127.0.0.1:6379/0). A URL "
-            "with a password belongs in the variable, where no process list shows it.",
+            help="The server (else TOCSIN_URL, a settings file, redis://127.0.0.1:6379/0); also "
+            "redis+cluster://host:port,... and redis+sentinel://master@host:port,.../0. A URL with "
+            "a password belongs in the variable, where no process list shows it.",
         ),
         None,
     ),

@@ -7,8 +7,12 @@ function mail.stream(agent, delivery)
   return key.inbox(agent)
 end
 
--- Rings an agent's bell: how many processes heard it.
-function mail.ring(agent, what) return redis.call('PUBLISH', bell(agent), what or 'mail') end
+-- Rings an agent's bell: how many processes heard it; -1 on a Cluster (where scripts are sent with a
+-- second key), because PUBLISH counts those of its own node, and it reaches those of all.
+function mail.ring(agent, what)
+  local heard = redis.call('PUBLISH', bell(agent), what or 'mail')
+  return KEYS[2] and -1 or heard
+end
 
 -- Puts an envelope where its recipient reads it, and rings if it wakes. What its record has to know
 -- of that, as a list of fields and values. For each path by which a recipient can be woken there is

@@ -1,0 +1,262 @@
+"""A fleet on a Cluster of three primaries and their replicas, whose slots move and nodes die."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+
+import pytest
+import redis
+
+from tests.acceptance.load import FLEET, working
+from tests.fleets import bodies, token_of
+from tests.lua.story import tell
+from tests.requirements import proves
+from tests.topologies import ClusterServers, OneServer
+from tests.waiting import wait_until, wait_until_async
+from tocsin.broker import AsyncBroker, Broker, errors, keys
+from tocsin.scheduler import Scheduler
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ClusterServers]:
+    """Shared by the tests that leave it whole."""
+    with ClusterServers(replicas=1) as servers:
+        yield servers
+
+
+def other_than(cluster: ClusterServers, server: OneServer) -> OneServer:
+    """Another primary."""
+    some = (cluster.primary_of(keys.partition("any", n)) for n in range(100))
+    return next(each for each in some if each is not server)
+
+
+def test_every_script_is_legal_on_a_cluster(cluster):
+    """The story that runs every script, with each of its answers, as on one server."""
+    tell(cluster.url, "story")
+
+
+def test_the_tour_goes_as_on_one_server(cluster):
+    """All of it, each test on a fleet whose 16 partitions are on all three primaries."""
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/tour"]
+    done = subprocess.run(
+        [sys.executable, *command, "--server-url", cluster.url],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_scripts_forgotten_by_one_node_are_sent_again(cluster):
+    """SCRIPT FLUSH on a node, then one call and many: nobody notices."""
+    with Broker.connect(cluster.url, fleet="flushed") as broker:
+        parents = [broker.open_herd(f"h{n}") for n in range(12)]
+        for server in cluster.servers:
+            server.run("SCRIPT FLUSH")
+            assert len(broker.herds()) == len(parents)
+            assert all(parent.roster() for parent in parents)
+
+
+async def test_a_bell_is_heard_whatever_node_it_rings_on(cluster, monkeypatch):
+    """Nothing but bells wakes here, and each herd's are rung on the node that holds the herd."""
+    monkeypatch.setattr("tocsin.broker._async.agent.SLOW_POLL", 3600.0)
+    async with AsyncBroker.connect(cluster.url, fleet="bells") as broker:
+        for number in range(8):
+            parent = await broker.open_herd(f"h{number}")
+            scout = await broker.join(
+                parent.herd, "scout", token_of(await parent.register("scout"))
+            )
+            waiting = asyncio.create_task(scout.next_turn(timeout=20))
+            await asyncio.sleep(0.05)
+            sent = await parent.message("scout", "wake")
+            assert bodies(await waiting) == ["wake"]
+            [tried] = (await parent.receipt(sent.message_id)).wake
+            assert tried.reached is None, "nobody is said not to have heard it"
+        homes = {cluster.primary_of(parent.caller.fleet.partition(f"h{n}")) for n in range(8)}
+        assert len(homes) == 3
+
+
+@proves("P11", "P12")
+def test_a_slot_that_moves_key_by_key_refuses_calls_whole(cluster, monkeypatch):
+    """While its keys are in two places nothing of a herd changes; when all are there it goes on."""
+    monkeypatch.setattr("tocsin.broker.connections.GIVE_UP_AFTER", 4.5)
+    with Broker.connect(cluster.url, fleet="moving") as broker:
+        parent = broker.open_herd("h")
+        parent.register("scout")
+        parent.message("scout", "before")
+        key = parent.caller.fleet.partition("h")
+        source = cluster.primary_of(key)
+        target = other_than(cluster, source)
+
+        def refused() -> None:
+            for call in (
+                lambda: parent.message("scout", "meanwhile", key="k"),
+                lambda: parent.register("planner"),
+                lambda: parent.delegate("scout", "work"),
+            ):
+                with pytest.raises(errors.Unavailable, match="slots are moving"):
+                    call()
+
+        cluster.begin_move(key, target)
+        refused()
+        all_keys = cluster.move_keys(key, target, 3)
+        while all_keys:
+            refused()
+            all_keys = cluster.move_keys(key, target, max(all_keys, 8))
+        refused()
+        cluster.end_move(key, target)
+
+        assert not parent.message("scout", "meanwhile", key="k").duplicate
+        assert parent.message("scout", "meanwhile", key="k").duplicate
+        assert [each.agent for each in parent.roster()] == ["parent", "scout"]
+        assert not parent.tasks()
+        swept = Scheduler(broker).repair(mend=False)
+        assert not swept.counts and not swept.broken
+
+
+@proves("P1", "P11", "P12")
+async def test_slots_move_under_load(cluster):
+    """In one step and key by key: nothing lost, nothing twice, no wake-up or reminder missing."""
+    async with working(cluster.url) as load:
+        fleet = await load.broker.fleet()
+        for herd in load.herds[:2]:
+            key = fleet.partition(herd.parent.herd)
+            target = other_than(cluster, cluster.primary_of(key))
+            await asyncio.to_thread(cluster.move, key, target)
+            await load.goes_on()
+        key = fleet.partition(load.herds[2].parent.herd)
+        target = other_than(cluster, cluster.primary_of(key))
+        await asyncio.to_thread(cluster.begin_move, key, target)
+        left = 1
+        while left:
+            left = await asyncio.to_thread(cluster.move_keys, key, target, 20)
+        await asyncio.to_thread(cluster.end_move, key, target)
+
+
+@proves("P1", "P11", "P12", "P16")
+@pytest.mark.parametrize("ended_by", ["kill", "freeze"])
+async def test_primaries_die_under_load(ended_by):
+    """Case 32: replicas are promoted, nobody restarts: nothing lost, nothing twice.
+
+    `durability="replicated"` makes it exact: what was confirmed is on the replica.
+    """
+    with ClusterServers(replicas=1) as cluster:
+        async with working(cluster.url, durability="replicated") as load:
+            for key in (keys.fleet(FLEET), (await load.broker.fleet()).partition("h0")):
+                primary = cluster.primary_of(key)
+                primary.kill() if ended_by == "kill" else primary.freeze()
+                await wait_until_async(partial(moved, cluster, key, primary), "the promotion", 30)
+                if ended_by == "kill":
+                    await asyncio.to_thread(primary.start)
+                else:
+                    primary.thaw()
+                await wait_until_async(partial(follows, primary), "it to be a replica", 30)
+                await load.goes_on()
+
+
+def moved(cluster: ClusterServers, key: str, primary: OneServer) -> bool:
+    """Whether another holds the key now."""
+    return cluster.primary_of(key) is not primary
+
+
+def follows(server: OneServer) -> bool:
+    """Whether it is a replica that is up to date."""
+    with suppress(redis.ConnectionError, redis.TimeoutError, IndexError):
+        return server.follows()
+    return False
+
+
+async def test_the_bell_line_moves_when_its_node_dies(monkeypatch):
+    """And who waits is woken again, by nothing else."""
+    monkeypatch.setattr("tocsin.broker._async.agent.SLOW_POLL", 3600.0)
+    with ClusterServers(replicas=1) as cluster:
+        async with AsyncBroker.connect(cluster.url, fleet="bells") as broker:
+            parent = await broker.open_herd("h")
+            scout = await broker.join("h", "scout", token_of(await parent.register("scout")))
+            waiting = asyncio.create_task(scout.next_turn(timeout=60))
+            await wait_until_async(lambda: listener(cluster), "the line")
+            listening = listener(cluster)
+            assert listening is not None
+            listening.kill()
+            await wait_until_async(lambda: listener(cluster), "the next line")
+
+            async def sent() -> bool:
+                with suppress(errors.Unavailable):
+                    await parent.message("scout", "wake", key="k")
+                    return True
+                return False
+
+            await wait_until_async(sent, "the message", 30)
+            turn = await asyncio.wait_for(waiting, 30)
+            assert turn is not None and bodies(turn) == ["wake"]
+
+
+def listener(cluster: ClusterServers) -> OneServer | None:
+    """The node to which the bells listen."""
+    for server in cluster.servers:
+        with suppress(redis.ConnectionError):
+            if "tocsin-bells" in server.run("CLIENT", "LIST"):
+                return server
+    return None
+
+
+def test_one_node_that_is_gone_leaves_the_other_partitions_alone(monkeypatch):
+    """A primary without a replica dies: its herds are unavailable, others work, timers fire."""
+    monkeypatch.setattr("tocsin.broker.connections.GIVE_UP_AFTER", 4.5)
+    with ClusterServers() as cluster:
+        for server in cluster.servers:
+            server.run("CONFIG SET", "cluster-require-full-coverage", "no")
+        with Broker.connect(cluster.url, fleet="part") as broker:
+            parents = [broker.open_herd(f"h{n}") for n in range(12)]
+            fleet = broker.fleet()
+            gone = other_than(cluster, cluster.primary_of(keys.fleet("part")))
+            lost = [p for p in parents if cluster.primary_of(fleet.partition(p.herd)) is gone]
+            assert 0 < len(lost) < len(parents)
+            gone.kill()
+            wait_until(
+                lambda: all(
+                    server.run("CLUSTER", "INFO").count("cluster_state:ok")
+                    for server in cluster.servers
+                    if server is not gone
+                ),
+                "the others to go on",
+            )
+            for parent in parents:
+                if parent in lost:
+                    with pytest.raises(errors.Unavailable):
+                        parent.roster()
+                else:
+                    assert parent.roster()
+            assert Scheduler(broker, repair_every=None).tick() == {}
+
+
+def test_urls_that_do_not_fit_the_servers_say_so(cluster, url):
+    """A Cluster url of one server, the url of one node, a number of partitions that differs."""
+    single = url.removeprefix("redis://").partition("/")[0]
+    advice = f"no node of a Cluster; write redis://{single}"
+    with (
+        Broker.connect(f"redis+cluster://{single}") as broker,
+        pytest.raises(errors.InvalidInput, match=advice),
+    ):
+        broker.herds()
+    advice = r"one node of a Cluster; write redis\+cluster"
+    with (
+        Broker.connect(f"redis://{cluster.servers[0].node}", fleet="node") as broker,
+        pytest.raises(errors.Unavailable, match=advice),
+    ):
+        broker.herds()
+    with Broker.connect(cluster.url, fleet="parted", partitions=4) as broker:
+        broker.herds()
+    with (
+        Broker.connect(cluster.url, fleet="parted", partitions=5) as broker,
+        pytest.raises(errors.InvalidInput, match="has 4 partitions, fixed at its first use"),
+    ):
+        broker.herds()
