@@ -70,8 +70,8 @@ def compare_outcome(
         must_equal("answer", (real.body, expected.how), (request.answer, "answered"))
     else:
         error = real.error
-        silent = isinstance(error, NoReply)
-        found = error.code, "", error.reason if silent else "", error.limit if silent else ""
+        why = (error.reason, error.limit) if isinstance(error, NoReply) else ("", "")
+        found = (error.code, "", *why)
         must_equal(ref, found, expected)
 
 

@@ -35,35 +35,14 @@ local function unread(stream, count)
   return got and got[1] and got[1][2] or {}
 end
 
--- How many of the next entries, of at most so many, come before one that keeps failing.
-local failing, all_seen = redis.call('HGET', key.agent(args.agent), 'failing'), true
-local function sound(stream, count)
-  if not failing then return count end
-  local groups, last = redis.pcall('XINFO', 'GROUPS', stream), '0-0'
-  for _, group in ipairs(groups.err and {} or groups) do
-    for i = 1, #group, 2 do
-      if group[i] == 'last-delivered-id' then last = group[i + 1] end
-    end
-  end
-  local entries = redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', count)
-  all_seen = all_seen and #entries < count
-  for i, entry in ipairs(entries) do
-    local m = entry[2][1] == 'm' and redis.pcall('HMGET', key.message(entry[2][2]), 'attempts', 'wakes') or {}
-    if mail.keeps_failing(m[1]) and m[2] == '1' then
-      all_seen = false
-      return i - 1
-    end
-  end
-  return count
-end
-
+local failing = redis.call('HGET', key.agent(args.agent), 'failing')
 local batch, woken, alone = {}, not turn, false
 for _, delivery in ipairs({ 'steer', 'follow_up' }) do
   local stream, left = mail.stream(args.agent, delivery), tonumber(args.limit) - #batch
   if alone or left <= 0 and woken then break end
   left = math.max(left, 1)
   repeat
-    local count = sound(stream, left)
+    local count = failing and reading.sound(stream, left) or left
     alone = count == 0 and #batch == 0
     if count == 0 and not alone then   -- it has the next turn
       woken = true
@@ -80,9 +59,7 @@ for _, delivery in ipairs({ 'steer', 'follow_up' }) do
     alone = alone and #batch > 0
   until woken and (alone or count > 0) or #entries < math.min(count, left)
 end
-if failing and all_seen and redis.call('ZCARD', key.delayed(args.agent)) == 0 then
-  redis.call('HDEL', key.agent(args.agent), 'failing')
-end
+if failing then reading.settle_failing() end
 -- Everything was read and nothing woke: the entries of what is said to were deleted by somebody.
 if not woken then
   for _, id in ipairs(redis.call('ZRANGE', key.waking(args.agent), 0, 99)) do

@@ -171,3 +171,32 @@ function reading.held(id, entry)
   end
   return m
 end
+
+local unseen = false   -- whether some of what is unread was not looked at
+
+-- How many of the next entries of a stream, of at most so many, come before one that keeps failing.
+function reading.sound(stream, count)
+  local groups, last = redis.pcall('XINFO', 'GROUPS', stream), '0-0'
+  for _, group in ipairs(groups.err and {} or groups) do
+    for i = 1, #group, 2 do
+      if group[i] == 'last-delivered-id' then last = group[i + 1] end
+    end
+  end
+  local entries = redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', count)
+  unseen = unseen or #entries == count
+  for i, entry in ipairs(entries) do
+    local m = entry[2][1] == 'm' and redis.pcall('HMGET', key.message(entry[2][2]), 'attempts', 'wakes') or {}
+    if m[2] == '1' and mail.keeps_failing(m[1]) then
+      unseen = true
+      return i - 1
+    end
+  end
+  return count
+end
+
+-- Nothing is looked for any more once nothing of it is left.
+function reading.settle_failing()
+  if not unseen and redis.call('ZCARD', key.delayed(args.agent)) == 0 then
+    redis.call('HDEL', key.agent(args.agent), 'failing')
+  end
+end
