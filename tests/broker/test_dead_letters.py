@@ -754,7 +754,8 @@ async def test_quiet_mail_is_gathered_as_before_once_nothing_failing_is_left(her
     for _ in range(2):
         await (await herd.scout.next_turn(timeout=5)).nack(error="broke")
     await herd.parent.message("scout", "second")
-    assert bodies(turn := await herd.scout.next_turn(timeout=5)) == ["first"]
+    turn = await herd.scout.next_turn(timeout=5)
+    assert bodies(turn) == ["first"]
     await turn.ack()
     for word in ("third", "fourth"):
         await herd.parent.message("scout", word)

@@ -118,7 +118,9 @@ class Mailroom:
         agent = self.prove(seat)
         found = []
         for ref, delivery in held:
-            refuse(unknown_message=ref not in self.mail)
+            if ref not in self.mail:  # whose delivery it was, another had ended by then
+                refuse(unknown_message=delivery is None)
+                continue
             mail = self.mail[ref]
             if mail.recipient != agent.name:
                 former = mail.request is not None and agent.name in mail.request.was
