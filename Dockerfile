@@ -22,5 +22,8 @@ ENV PATH=/opt/tocsin/bin:$PATH PYTHONUNBUFFERED=1
 USER 10001
 WORKDIR /home/tocsin
 STOPSIGNAL SIGTERM
+# Of the scheduler; a container that runs something else says so with --no-healthcheck.
+HEALTHCHECK --interval=15s --timeout=10s --start-period=15s --retries=2 \
+    CMD ["tocsin", "scheduler", "--health"]
 ENTRYPOINT ["tocsin"]
 CMD ["scheduler"]

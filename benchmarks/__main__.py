@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import ask, fire, mail, memory, soak, turnaround, waits
+from benchmarks import ask, fair, fire, mail, memory, soak, turnaround, waits
 from benchmarks.measuring import Options
 
 BENCHMARKS: dict[str, Callable[[Options], None]] = {
     "waits": waits.run,
     "fire": fire.run,
+    "fair": fair.run,
     "mail": mail.run,
     "turnaround": turnaround.run,
     "ask": ask.run,
@@ -44,11 +45,14 @@ def main() -> None:
     parser.add_argument(
         "--fired", type=int, default=20_000, help="due waits that `fire` fires in one run"
     )
+    parser.add_argument(
+        "--backlog", type=int, default=100_000, help="due waits of the one herd of `fair`"
+    )
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are {names}")
-    options = Options(given.runs, given.waits, given.fired, Console())
+    options = Options(given.runs, given.waits, given.fired, Console(), given.backlog)
     for name in given.names or BENCHMARKS:
         BENCHMARKS[name](options)
 

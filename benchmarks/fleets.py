@@ -61,10 +61,10 @@ def _child(broker: Broker, parent: Parent, agent: str) -> Caller:
     return broker.join(parent.herd, agent, token).caller
 
 
-def open_herds(broker: Broker, count: int, waits_each: int = 1) -> list[Herd]:
-    """Herds with a planner and as many scouts as their waits need."""
+def open_herds(broker: Broker, count: int, waits_each: int = 1, first: int = 0) -> list[Herd]:
+    """Herds, numbered from `first` on, with a planner and as many scouts as their waits need."""
     herds = []
-    for number in range(count):
+    for number in range(first, first + count):
         parent = broker.open_herd(f"herd-{number}", settings=SETTINGS)
         needed = -(-waits_each // WAITS_PER_SCOUT)
         scouts = [_child(broker, parent, f"scout-{scout}") for scout in range(needed)]

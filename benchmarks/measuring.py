@@ -30,6 +30,7 @@ class Options:
     waits: tuple[int, ...]
     fired: int
     console: Console
+    backlog: int = 100_000
 
 
 @dataclass(frozen=True)

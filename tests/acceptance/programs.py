@@ -16,13 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from tocsin.broker import AsyncBroker, Broker, Child
 from tocsin.broker.errors import BrokerError
-from tocsin.scheduler import Scheduler
+from tocsin.scheduler import AsyncScheduler, Scheduler
 
 
 def say(*words: object) -> None:
@@ -280,6 +281,22 @@ def schedulers(url: str, fleet: str) -> None:
         say("started", pid)
 
 
+def many_schedulers(url: str, fleet: str, count: str) -> None:
+    """As many schedulers in one process, until it is killed."""
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            brokers = [
+                await stack.enter_async_context(AsyncBroker.connect(url, fleet=fleet))
+                for _ in range(int(count))
+            ]
+            running = [asyncio.create_task(AsyncScheduler(each).run()) for each in brokers]
+            say("runs")
+            await asyncio.gather(*running)
+
+    asyncio.run(run())
+
+
 def finishers(url: str, fleet: str, herd: str, agent: str, token: str, task: str, n: str) -> None:
     """As many processes, which all say at once that the task is done, each with its own words."""
     fork = multiprocessing.get_context("fork")
@@ -316,6 +333,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
         asks,
         scheduler,
         schedulers,
+        many_schedulers,
         finishers,
     )
 }

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from benchmarks import ask, turnaround
+from benchmarks import ask, fair, turnaround
 from benchmarks.measuring import Options
 
 
@@ -18,3 +18,11 @@ def test_a_benchmark_runs(benchmark, monkeypatch):
     out = io.StringIO()
     benchmark.run(Options(runs=1, waits=(), fired=0, console=Console(file=out, width=120)))
     assert "bare" in out.getvalue() and "us" in out.getvalue()
+
+
+def test_the_benchmark_of_fairness_runs():
+    """It shows the delay of quiet herds: no backlog, then one, with 1, 2 and 4 schedulers."""
+    out = io.StringIO()
+    options = Options(1, (), 0, Console(file=out, width=120), backlog=200)
+    fair.run(options)
+    assert out.getvalue().count(" ms ") == 8

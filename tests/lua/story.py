@@ -25,9 +25,9 @@ from tocsin.broker import (
     errors,
     herds,
     inbox,
+    processes,
     requests,
     scripts,
-    timers,
 )
 from tocsin.broker._sync import link
 from tocsin.broker.envelopes import decode
@@ -277,8 +277,9 @@ def _views(broker: Broker, parent: Any, scheduler: Scheduler) -> None:
         assert look()
     broker.herds()
     fleet = broker.fleet()
-    broker.run(timers.report(fleet, scheduler.name, {"pid": 1}))
-    broker.run(timers.report(fleet, scheduler.name, None))
+    broker.run(processes.report(fleet, scheduler.name, {"pid": 1}))
+    broker.run(processes.report(fleet, scheduler.name, None))
+    assert broker.run(processes.instances(fleet, "release")).instances
 
 
 def _endings(broker: Broker, parent: Any, clock: ManualClock, scheduler: Scheduler) -> None:

@@ -19,6 +19,7 @@ from tocsin.broker import (
     herds,
     inbox,
     keys,
+    processes,
     repairs,
     requests,
     scripts,
@@ -126,7 +127,8 @@ def every_call() -> dict[str, scripts.Call[Any]]:
         "take_alerts": alerts.take(FLEET, keys.partition("f", 0), 1, timedelta(minutes=1)),
         "end_alert": alerts.end(FLEET, ALERT, timedelta(seconds=5)),
         "compare": repairs.compare(FLEET, "h", [("task", TASK)], [repairs.Index("due")], mend=True),
-        "report": timers.report(FLEET, "sched_1", {"pid": 1}),
+        "instances": processes.instances(FLEET, "h"),
+        "report": processes.report(FLEET, "sched_1", {"pid": 1}),
     }
     return calls
 

@@ -17,6 +17,7 @@ from tocsin.broker import (
     ManualClock,
     Parent,
     errors,
+    processes,
     scripts,
     timers,
 )
@@ -55,6 +56,7 @@ TELLS = {"alerts_take", "alert_end"}
 LOOKS = {
     "dead_list",
     "dead_read",
+    "herd_instances",
     "herd_list",
     "herd_read",
     "journal_read",
@@ -206,7 +208,7 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
     "herd_visit": lambda f, task, request: f.broker.run(timers.visit(f.broker.fleet(), "h", 10)),
     "herd_repair": lambda f, task, request: Scheduler(f.broker).repair(),
     "scheduler_report": lambda f, task, request: f.broker.run(
-        timers.report(f.broker.fleet(), "s", {"pid": 1})
+        processes.report(f.broker.fleet(), "s", {"pid": 1})
     ),
 }
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
+from datetime import timedelta
 
 import pytest
 import redis
 
 from tests.waiting import wait_until, wait_until_async
-from tocsin.broker import AsyncBroker, Broker, HerdSettings, keys, timers
+from tocsin.broker import AsyncBroker, Broker, HerdSettings, keys, processes
 from tocsin.broker.embedded import EmbeddedServer
 from tocsin.broker.errors import Unavailable
 from tocsin.scheduler import AsyncScheduler, Scheduler
-from tocsin.scheduler._async.duty import AsyncLoop, Turn
+from tocsin.scheduler._async.duty import AsyncDuty, AsyncLoop, Turn
 from tocsin.scheduler._async.repair import AsyncRepair
-from tocsin.scheduler._async.report import AsyncReport
+from tocsin.scheduler._async.report import REPORT_EVERY, AsyncReport
 from tocsin.scheduler._async.timers import AsyncTimers
 
 
@@ -48,8 +50,8 @@ async def test_one_exception_in_a_duty_stops_neither_it_nor_another(
 async def test_a_duty_that_fails_or_hangs_is_in_trouble_and_one_that_sleeps_is_not(broker):
     """Case 32: health fails while a duty has stopped turning."""
 
-    class Scripted:
-        name, bell, patience = "scripted", None, 0.0
+    class Scripted(AsyncDuty):
+        name, patience = "scripted", 1.5
 
         def __init__(self) -> None:
             self.goes_on = asyncio.Event()
@@ -74,18 +76,66 @@ async def test_a_duty_that_fails_or_hangs_is_in_trouble_and_one_that_sleeps_is_n
     await asyncio.wait_for(running, 10)
 
 
+async def test_a_duty_that_stops_shows_within_ten_seconds(broker):
+    """Case 32: what it may be without a step, and what may lie between reports, are less."""
+    scheduler = AsyncScheduler(broker)
+    longest = max(loop.duty.patience for loop in scheduler._loops)
+    assert longest + REPORT_EVERY < 10
+    assert processes.SILENT.total_seconds() < 10
+
+
+async def test_a_long_pass_that_gets_on_is_in_no_trouble(broker):
+    """However long it takes: what counts is when it last got a step further."""
+
+    class Long(AsyncDuty):
+        name, patience = "long", 0.3
+
+        async def turn(self) -> Turn:
+            began = time.monotonic()
+            while time.monotonic() - began < 2 * self.patience:
+                self.step()
+                troubles.append(loop.trouble())
+                await asyncio.sleep(0)
+            return Turn(3600)
+
+    troubles: list[str] = []
+    loop = AsyncLoop(Long())
+    running = asyncio.create_task(loop.run(broker))
+    await wait_until_async(lambda: loop.busy > 0.6, "a long pass")
+    loop.stop()
+    await asyncio.wait_for(running, 10)
+    assert set(troubles) == {""}
+
+
+async def test_lag_is_how_late_the_oldest_timer_is(open_herd, clock, broker):
+    """Of all partitions; none while the next is to come, and none of what cannot be visited."""
+    duty = AsyncTimers(broker)
+    await duty.turn()
+    assert duty.lag == 0
+    herd = await open_herd("h", "scout")
+    await herd.parent.delegate("scout", "x", deadline=timedelta(minutes=1))
+    await duty.turn()
+    assert duty.lag == 0, "it is not due yet"
+    clock.advance(timedelta(minutes=1, seconds=30))
+    fleet = await broker.fleet()
+    partitions = [keys.partition(fleet.name, number) for number in range(fleet.partitions)]
+    herds, _ = await duty._due(fleet, partitions, {})
+    assert herds == ["h"] and 30 <= duty.lag < 60
+    await duty._due(fleet, partitions, {"h": "it cannot be read"})
+    assert duty.lag == 0
+    assert (await duty.turn()).counts == {"task_deadlines": 1}
+    assert duty.lag == 0
+
+
 async def test_a_report_tells_of_every_duty(broker):
     """What `tocsin doctor` looks at."""
     scheduler = AsyncScheduler(broker)
     running = asyncio.create_task(scheduler.run())
 
     async def reported() -> bool:
-        reports = await broker.run(timers.reports(await broker.fleet()))
-        return scheduler.name in reports and reports[scheduler.name]["duties"] == {
-            "timers": "",
-            "repair": "",
-            "report": "",
-        }
+        found = await broker.run(processes.reports(await broker.fleet()))
+        duties = {each.scheduler: each.duties for each in found}
+        return duties.get(scheduler.name) == {"timers": "", "repair": "", "report": ""}
 
     for _ in range(100):
         if await reported():
@@ -103,11 +153,11 @@ def test_a_sync_scheduler_turns_its_duties_in_threads(sync_broker):
     running = threading.Thread(target=scheduler.run)
     running.start()
     fleet = sync_broker.fleet()
-    wait_until(lambda: scheduler.name in sync_broker.run(timers.reports(fleet)), "its report")
+    wait_until(lambda: sync_broker.run(processes.reports(fleet)), "its report")
     scheduler.stop()
     running.join(10)
     assert not running.is_alive()
-    assert scheduler.name not in sync_broker.run(timers.reports(fleet))
+    assert sync_broker.run(processes.reports(fleet)) == []
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "noeviction"])

@@ -20,6 +20,7 @@ from tocsin.broker.validation import (
     check_name,
     check_text,
 )
+from tocsin.broker.versions import MINE
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def join(caller: Caller) -> Call[Joined]:
     def read(answer: list[Any]) -> Joined:
         return Joined(int(answer[1]), read_record(caller.herd, answer[2]))
 
-    return caller.call("instance_join", "join", read)
+    return caller.call("instance_join", "join", read, version=str(MINE))
 
 
 def renew(caller: Caller) -> Call[float]:
@@ -94,7 +95,7 @@ def renew(caller: Caller) -> Call[float]:
         settings = from_record(dict(zip(("lease", "lease_renewal"), answer[1:], strict=False)))
         return settings.renews_every.total_seconds()
 
-    return caller.call("instance_renew", "renew", read)
+    return caller.call("instance_renew", "renew", read, version=str(MINE))
 
 
 def leave(caller: Caller, *, died: bool = False) -> Call[bool]:

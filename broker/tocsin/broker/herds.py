@@ -15,9 +15,7 @@ from tocsin.broker.scripts import Call, call
 from tocsin.broker.settings import HerdSettings, from_record, shown, to_record
 from tocsin.broker.settings_files import Resolved, Source
 from tocsin.broker.validation import check_count
-
-SCHEMA = 1
-"""Version of the layout of keys and records; stored in the fleet's record."""
+from tocsin.broker.versions import MINE, SCHEMA
 
 SWEEP = 100
 """How many tasks, requests and envelopes one pass of closing ends."""
@@ -84,6 +82,7 @@ def open_herd(
         "herd_open",
         "open_herd",
         lambda answer: read_record(caller.herd, answer[1]),
+        version=str(MINE),
         reopening=int(reopening),
         settings=json.dumps(to_record(resolved.settings)),
         given=json.dumps(to_record(given, only_given=True)),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 import redis
 
-from tocsin.broker import Broker, ScaledClock, keys, timers
+from tests.waiting import wait_until
+from tocsin.broker import Broker, ScaledClock, agents, keys, processes, versions
 from tocsin.broker.embedded import EmbeddedServer
+from tocsin.scheduler import health
 
 
 @pytest.fixture
@@ -17,9 +20,9 @@ def alive(url, fleet_name) -> Iterator[None]:
     """A scheduler has just reported."""
     with Broker.connect(url, fleet=fleet_name) as broker:
         facts = {"host": "h", "pid": 7, "version": "0"}
-        broker.run(timers.report(broker.fleet(), "sched_1", facts))
+        broker.run(processes.report(broker.fleet(), "sched_1", facts))
         yield
-        broker.run(timers.report(broker.fleet(), "sched_1", None))
+        broker.run(processes.report(broker.fleet(), "sched_1", None))
 
 
 def look(cli, *args, **variables):
@@ -36,7 +39,7 @@ def test_a_fleet_that_is_fit(cli, alive):
     assert code == 0
     assert list(found) == [
         "server", "eviction", "memory", "persistence", "clock", "fleet", "schedulers",
-        "records",
+        "lag", "versions", "records",
     ]  # fmt: skip
     assert "valkey" in found["server"]["detail"] or "redis" in found["server"]["detail"]
     assert "1 alive: sched_1 (h, process 7" in found["schedulers"]["detail"]
@@ -58,11 +61,20 @@ def test_it_changes_nothing(cli, url):
 
 
 def test_a_scheduler_that_went_silent(cli, alive, url):
-    """A scheduler that has not reported for a while does not count as alive."""
+    """A scheduler that has not reported for a while does not count as alive; others do its work."""
     with redis.Redis.from_url(url) as client:
-        client.hset(keys.schedulers(cli.fleet), "sched_1", '1000000000000 {"host": "h"}')
+        seconds, _ = client.time()
+        client.hset(
+            keys.schedulers(cli.fleet), "sched_1", f'{(seconds - 60) * 1000} {{"host": "h"}}'
+        )
     code, found = look(cli)
     assert (code, found["schedulers"]["health"]) == (1, "broken")
+    with Broker.connect(url, fleet=cli.fleet) as broker:
+        broker.run(processes.report(broker.fleet(), "sched_2", {"host": "h", "pid": 8}))
+        code, found = look(cli)
+        broker.run(processes.report(broker.fleet(), "sched_2", None))
+    assert (code, found["schedulers"]["health"]) == (0, "warning")
+    assert "silent: sched_1 (h, process 0)" in found["schedulers"]["detail"]
 
 
 def test_a_scheduler_one_of_whose_duties_has_stopped_turning(cli, url):
@@ -70,11 +82,74 @@ def test_a_scheduler_one_of_whose_duties_has_stopped_turning(cli, url):
     with Broker.connect(url, fleet=cli.fleet) as broker:
         duties = {"timers": "has done nothing for 45 s, because it fails: boom", "repair": ""}
         facts = {"host": "h", "pid": 7, "version": "0", "duties": duties}
-        broker.run(timers.report(broker.fleet(), "sched_1", facts))
+        broker.run(processes.report(broker.fleet(), "sched_1", facts))
         code, found = look(cli)
-        broker.run(timers.report(broker.fleet(), "sched_1", None))
+        broker.run(processes.report(broker.fleet(), "sched_1", None))
     assert (code, found["schedulers"]["health"]) == (1, "broken")
     assert "timers of sched_1 has done nothing for 45 s" in found["schedulers"]["detail"]
+
+
+def test_every_process_is_listed_with_its_version(cli, alive, url):
+    """Schedulers with load and lag, live instances of every herd; all is well, of one version."""
+    with Broker.connect(url, fleet=cli.fleet) as broker:
+        for herd in ("h1", "h2"):
+            parent = broker.open_herd(herd)
+            scout = broker.join(herd, "scout", parent.register("scout").token or "")
+        gone = broker.join("h2", "scout", scout.token)
+        gone.leave()
+        facts = {"host": "h", "pid": 8, "load": 0.25, "lag_ms": 1500, "fired": 7}
+        build = {"version": versions.MINE.version, "schema": versions.SCHEMA}
+        broker.run(processes.report(broker.fleet(), "sched_1", {**facts, **build}))
+        document = json.loads(cli.run("doctor", "--json").stdout)
+        listed = {(each["herd"], each["agent"]) for each in document["instances"]}
+        assert listed == {(herd, agent) for herd in ("h1", "h2") for agent in ("parent", "scout")}
+        assert gone.instance not in str(document)
+        assert {each["build"]["version"] for each in document["instances"]} == {build["version"]}
+        (scheduler,) = document["schedulers"]
+        assert (scheduler["load"], scheduler["lag"], scheduler["fired"]) == (0.25, "PT1.5S", 7)
+        found = {each["check"]: each for each in document["findings"]}
+        assert found["versions"]["health"] == "good" and "all 5 processes" in str(found["versions"])
+        shown = cli.good("doctor").stdout
+        assert "25%" in shown and "h1/scout" in shown and scout.instance in shown
+
+
+def test_a_mixed_fleet_names_those_that_should_restart(cli, alive, url, monkeypatch):
+    """After an upgrade: a scheduler and an instance of the version before; both go on working."""
+    with Broker.connect(url, fleet=cli.fleet) as broker:
+        parent = broker.open_herd("h")
+        monkeypatch.setattr(agents, "MINE", versions.Build("0.0.9", versions.SCHEMA))
+        scout = broker.join("h", "scout", parent.register("scout").token or "")
+        monkeypatch.undo()
+        code, found = look(cli)
+        assert (code, found["versions"]["health"]) == (0, "warning")
+        detail = found["versions"]["detail"]
+        assert "a mixed fleet: 1 run 0," in detail and f"h/scout {scout.instance}" in detail
+        assert "sched_1 (h, process 7)" in detail and parent.instance not in detail
+
+
+def test_a_fleet_that_is_late(cli, alive, url, monkeypatch):
+    """The lag is that of the oldest timer of all partitions; above the bound it is broken."""
+    with Broker.connect(url, fleet=cli.fleet) as broker:
+        parent = broker.open_herd("h")
+        parent.register("scout")
+        assert look(cli)[1]["lag"]["detail"] == "no timer is late"
+        parent.delegate("scout", "Find it", deadline=timedelta(milliseconds=1))
+        wait_until(lambda: "late" in look(cli)[1]["lag"]["detail"], "it to be late")
+        monkeypatch.setattr(health, "MAX_LAG", timedelta(0))
+        code, found = look(cli)
+        assert (code, found["lag"]["health"]) == (1, "broken")
+        assert "run more of them" in found["lag"]["detail"]
+
+
+def test_a_herd_that_schedulers_cannot_visit(cli, url):
+    """It is named, and does not count as lag: no scheduler can catch up with it."""
+    with Broker.connect(url, fleet=cli.fleet) as broker:
+        facts = {"host": "h", "pid": 7, "left_out": {"h": "WRONGTYPE"}}
+        broker.run(processes.report(broker.fleet(), "sched_1", facts))
+        code, found = look(cli)
+        broker.run(processes.report(broker.fleet(), "sched_1", None))
+    assert (code, found["schedulers"]["health"]) == (1, "broken")
+    assert "herd h cannot be visited: WRONGTYPE" in found["schedulers"]["detail"]
 
 
 def test_what_does_not_agree_with_the_records(cli, alive, url):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.waiting import wait_until
 from tests.webhook import webhook
 from tests.workers.cli.long_running import Running, assert_timers_fire, finish, running
-from tocsin.broker import Broker
+from tocsin.broker import Broker, processes
 
 Start = Callable[..., Running]
 
@@ -67,6 +71,61 @@ def _server_time(broker: Broker):
     return from_ms(int(seconds) * 1000 + int(micros) // 1000)
 
 
+def test_health_is_that_of_the_schedulers_of_this_machine(
+    start: Start, tmp_path: Path, url: str, fleet_name: str
+) -> None:
+    """Case 32: it fails while none runs, within 10 s of one being frozen, and not of an end."""
+    place = ("--url", url, "--fleet", fleet_name)
+
+    def health(*more: str) -> tuple[int, Any]:
+        looked = finish(tmp_path, "scheduler", "--health", "--json", *place, *more)
+        return looked.returncode, json.loads(looked.stdout)
+
+    code, found = health()
+    assert (code, found["healthy"]) == (1, False) and "has reported from this" in str(found)
+    one, two = start("scheduler", *place), start("scheduler", *place)
+    wait_until(lambda: len(health()[1]["schedulers"]) == 2, "both to report", 30)
+    code, found = health()
+    assert (code, found["problems"]) == (0, []) and found["lag_ms"] < 1_000
+    assert {each["pid"] for each in found["schedulers"]} == {one.pid, two.pid}
+
+    one.process.send_signal(signal.SIGSTOP)
+    frozen = time.monotonic()
+    problem = wait_until(lambda: health()[1]["problems"], "it to fail", 30)
+    assert f"process {one.pid}) has not reported for" in problem[0]
+    assert processes.SILENT.total_seconds() < 10 and time.monotonic() - frozen < 30
+    one.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: health()[0] == 0, "it to be well again", 30)
+    one.process.kill()
+    one.wait()
+    assert health()[0] == 0, "the other does the work"
+    assert two.end() == 0
+    assert health()[0] == 1
+
+
+def test_health_fails_when_timers_are_late(tmp_path: Path, url: str, fleet_name: str) -> None:
+    """Above `--max-lag`, and says what to do; a herd that nobody can visit is not counted."""
+    with Broker.connect(url, fleet=fleet_name) as broker:
+        parent = broker.open_herd("release-42")
+        parent.register("scout")
+        parent.delegate("scout", "Find how auth works", deadline=timedelta(milliseconds=1))
+        facts: dict[str, Any] = {"host": platform.node(), "pid": os.getpid()}
+        health = ("scheduler", "--health", "--url", url, "--fleet", fleet_name)
+
+        def report(**more: Any) -> None:
+            broker.run(processes.report(broker.fleet(), "sched_1", {**facts, **more}))
+
+        report()
+        late = finish(tmp_path, *health, "--max-lag", "0")
+        assert late.returncode == 1 and "run more of them" in late.stdout
+        assert finish(tmp_path, *health).returncode == 0
+        report(left_out={"release-42": "no script can read it"})
+        assert finish(tmp_path, *health, "--max-lag", "0").returncode == 0
+        report(duties={"repair": "has done nothing for 6 s, because it hangs in one pass"})
+        stopped = finish(tmp_path, *health)
+        assert stopped.returncode == 1 and "repair of sched_1 has done nothing" in stopped.stdout
+
+
 def test_without_a_server_it_waits_and_still_stops_at_once(start: Start) -> None:
     """It says that it waits, and ends with 0 when told to, in the midst of its back-off."""
     with socket.socket() as bound:
@@ -82,6 +141,7 @@ def test_once_without_a_server_is_69(tmp_path: Path) -> None:
         bound.bind(("127.0.0.1", 0))
         url = f"redis://127.0.0.1:{bound.getsockname()[1]}/0"
         assert finish(tmp_path, "scheduler", "--once", "--url", url).returncode == 69
+        assert finish(tmp_path, "scheduler", "--health", "--url", url).returncode == 69
 
 
 def test_an_unknown_log_format_is_usage(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tocsin.broker import agents, herds, keys
+from tocsin.broker import agents, herds, keys, versions
 from tocsin.broker._async.agent import AsyncAgent
 from tocsin.broker._async.child import AsyncChild
 from tocsin.broker._async.link import AsyncLink
@@ -156,12 +156,8 @@ class AsyncBroker:
                     f"fleet {self.name} has {record.partitions} partitions, fixed at its first "
                     f"use; connect without a number, or with that one, not {self._wanted}",
                 )
-            if record.schema != herds.SCHEMA:
-                raise InvalidInput(
-                    "connect",
-                    f"fleet {self.name} has schema {record.schema} and this version of Tocsin "
-                    f"knows {herds.SCHEMA}; use the version that made it",
-                )
+            if refusal := versions.refusal(self.name, record.schema):
+                raise InvalidInput("connect", refusal)
             if factor is not None and record.factor != factor:
                 raise InvalidInput(
                     "connect",

@@ -1,6 +1,6 @@
 -- Opens a herd, or reopens it with its token, and starts an instance of its parent.
 -- keys: partition
--- args: clock herd agent token instance reopening settings given sources
+-- args: clock herd agent token instance version reopening settings given sources
 -- answers: opened <herd record> | reopened <herd record>
 -- moves: none
 -- include: seat timer lease reminders
@@ -43,5 +43,6 @@ else
   seat.load()
 end
 lease.touch()
+lease.runs(args.version)
 reminders.arm()
 return { known.state and 'reopened' or 'opened', redis.call('HGETALL', key.herd()) }

@@ -1,6 +1,6 @@
 -- Renews a lease, and looks at the agent's other instances.
 -- keys: partition
--- args: clock herd agent token instance
+-- args: clock herd agent token instance version
 -- answers: renewed <length of a lease, ms> <how often it is renewed, ms>
 -- moves: broke released
 -- memory: allow-oom
@@ -8,5 +8,6 @@
 
 seat.prove()
 lease.touch()
+lease.runs(args.version)
 lease.look(args.agent)
 return { 'renewed', herd.lease, herd.lease_renewal }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import random
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar
 
 from tocsin.broker._async.broker import AsyncBroker
 from tocsin.broker.errors import Unavailable
@@ -16,7 +17,10 @@ from tocsin.broker.signals import AsyncSignal
 
 log = logging.getLogger("tocsin.scheduler")
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+
+_BREATH = 1.0
+"""Seconds between the signs of life of a loop that sleeps."""
 
 
 @dataclass
@@ -27,21 +31,26 @@ class Turn:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-class AsyncDuty(Protocol):
+class AsyncDuty(ABC):
     """One kind of background work: a pass that anybody may call, and how to know of the next."""
 
-    @property
-    def name(self) -> str:
-        """What it is called in logs and reports."""
+    name: ClassVar[str]
+    """What it is called in logs and reports."""
 
-    @property
-    def bell(self) -> tuple[str, str] | None:
-        """The channel and topic that ask for a pass at once."""
+    bell: tuple[str, str] | None = None
+    """The channel and topic that ask for a pass at once."""
 
-    @property
-    def patience(self) -> float:
-        """Seconds that a good pass may be late, before something is wrong."""
+    patience = 5.0
+    """Seconds without a step after which something is wrong."""
 
+    moved = 0.0
+    """When it last got a step further, by this process's clock."""
+
+    def step(self) -> None:
+        """Notes that it gets on: a long pass does after each of its parts."""
+        self.moved = time.monotonic()
+
+    @abstractmethod
     async def turn(self) -> Turn:
         """One pass, as far as there is work now."""
 
@@ -53,16 +62,22 @@ class AsyncLoop:
         self.duty = duty
         self._stopping = False
         self._signal: AsyncSignal | None = None
-        self._expected = time.monotonic()  # when a pass should have begun or ended well
+        self._busy = 0.0
+        self._began: float | None = None
+        """When the pass that it is in began."""
+        self._failing: float | None = None
+        """Since when its passes have failed."""
         self._error: Exception | None = None
 
     async def run(self, broker: AsyncBroker) -> None:
         """Passes, and sleeps until the next is due or the duty's bell rings."""
         self._signal = signal = AsyncSignal()
-        pause, self._expected = _FIRST_PAUSE, time.monotonic()
+        pause = _FIRST_PAUSE
         with self._hearing(broker, signal):
             while not self._stopping:
                 signal.clear()
+                self.duty.step()
+                self._began = time.monotonic()
                 try:
                     wait = (await self.duty.turn()).next_in
                 except Exception as error:
@@ -71,9 +86,19 @@ class AsyncLoop:
                     pause = min(pause * 2, _LONGEST_PAUSE)
                 else:
                     self._went_well()
-                    pause, self._expected = _FIRST_PAUSE, time.monotonic() + wait
-                if not self._stopping:  # looked at after `clear`, which may wipe the word to stop
-                    await signal.wait(wait)
+                    pause = _FIRST_PAUSE
+                self._busy, self._began = self.busy, None
+                await self._sleep(signal, wait)
+
+    async def _sleep(self, signal: AsyncSignal, wait: float) -> None:
+        """Until it is time for the next pass, or the signal is set; shows now and then that it is
+        there, which costs the server nothing."""
+        until = time.monotonic() + wait
+        while not self._stopping:  # looked at after `clear`, which may wipe the word to stop
+            self.duty.step()
+            left = until - time.monotonic()
+            if left <= 0 or await signal.wait(min(left, _BREATH)):
+                return
 
     def stop(self) -> None:
         """Ends `run` after the pass it is in. May be called from any thread."""
@@ -81,25 +106,34 @@ class AsyncLoop:
         if self._signal is not None:
             self._signal.set()
 
+    @property
+    def busy(self) -> float:
+        """Seconds that it has spent in passes."""
+        began = self._began
+        return self._busy + (0.0 if began is None else time.monotonic() - began)
+
     def trouble(self) -> str:
         """What keeps the duty from turning; empty while it turns as it should."""
-        late = time.monotonic() - self._expected
-        if late <= self.duty.patience:
-            return ""
-        why = f"fails: {self._error}" if self._error else "hangs in one pass"
-        return f"has done nothing for {late:.0f} s, because it {why}"
+        now, failing = time.monotonic(), self._failing
+        if failing is not None and now - failing > self.duty.patience:
+            return f"has done nothing for {now - failing:.0f} s, because it fails: {self._error}"
+        still = now - self.duty.moved
+        if self.duty.moved and still > self.duty.patience:
+            return f"has done nothing for {still:.0f} s, because it hangs in one pass"
+        return ""
 
     def _hearing(self, broker: AsyncBroker, signal: AsyncSignal) -> AbstractContextManager[None]:
         return broker.hear(*self.duty.bell, signal) if self.duty.bell else nullcontext()
 
     def _failed(self, error: Exception) -> None:
-        if self._error is None and isinstance(error, Unavailable):
+        if self._failing is None and isinstance(error, Unavailable):
             log.warning("%s wait: %s", self.duty.name, error.detail)
-        elif self._error is None:
+        elif self._failing is None:
             log.error("%s failed and will be tried again", self.duty.name, exc_info=error)
+        self._failing = self._failing or time.monotonic()
         self._error = error
 
     def _went_well(self) -> None:
-        if self._error is not None:
+        if self._failing is not None:
             log.info("%s: going on again", self.duty.name)
-        self._error = None
+        self._failing = self._error = None

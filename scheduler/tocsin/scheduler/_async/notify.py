@@ -17,7 +17,7 @@ from tocsin.broker._async.broker import AsyncBroker
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.settings import NotifySettings
-from tocsin.scheduler._async.duty import Turn
+from tocsin.scheduler._async.duty import AsyncDuty, Turn
 from tocsin.scheduler.outlets import AsyncOutlet
 
 log = logging.getLogger("tocsin.scheduler")
@@ -40,7 +40,7 @@ ROUNDS = 1_000
 """Rounds after which a pass ends, whatever has come meanwhile."""
 
 
-class AsyncNotifier:
+class AsyncNotifier(AsyncDuty):
     """Tells a human of a fleet's alerts, and makes the fleet note them while it runs."""
 
     name = "alerts"
@@ -49,10 +49,10 @@ class AsyncNotifier:
         self._broker = broker
         self._settings = settings
         self._outlet = AsyncOutlet(settings)
-        self._patience = settings.notify_timeout + MARGIN
+        self._keeps = settings.notify_timeout + MARGIN
         self._stopping = False
         self.bell = keys.doorbell(broker.name), "alert"
-        self.patience = 60.0 + self._patience.total_seconds()
+        self.patience = AsyncDuty.patience + settings.notify_timeout.total_seconds()
         self.counts: Counter[str] = Counter()
         """What became of alerts since it was made."""
         self.next_in: float | None = None
@@ -72,6 +72,7 @@ class AsyncNotifier:
         for start in range(0, len(partitions), AT_ONCE):
             group = partitions[start : start + AT_ONCE]
             for _ in range(ROUNDS):
+                self.step()
                 found, next_in = await self._take(group)
                 if not found or self._stopping or not await self._tell(found):
                     break
@@ -83,7 +84,7 @@ class AsyncNotifier:
         fleet = await self._broker.fleet()
         found: list[alerts.Alert] = []
         waits: list[float] = []
-        calls = [alerts.take(fleet, partition, 1, self._patience) for partition in partitions]
+        calls = [alerts.take(fleet, partition, 1, self._keeps) for partition in partitions]
         answers = await self._broker.link.run_many(calls)
         failures = [answer for answer in answers if isinstance(answer, BrokerError)]
         if len(failures) == len(answers):  # the server's trouble, not a partition's
@@ -113,7 +114,9 @@ class AsyncNotifier:
             documents = [
                 alerts.document(each, fleet.name, self._settings.notify_preview) for each in wanted
             ]
+            self.step()
             told = await self._outlet.tell(documents)
+            self.step()
             failures = dict(zip((each.id for each in wanted), told, strict=True))
         calls = [alerts.end(fleet, each, self._pause(each, failures)) for each in found]
         for answer in await self._broker.link.run_many(calls):

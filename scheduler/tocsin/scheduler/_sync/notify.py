@@ -19,7 +19,7 @@ from tocsin.broker._sync.broker import Broker
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.settings import NotifySettings
-from tocsin.scheduler._sync.duty import Turn
+from tocsin.scheduler._sync.duty import Duty, Turn
 from tocsin.scheduler.outlets import Outlet
 
 log = logging.getLogger("tocsin.scheduler")
@@ -42,7 +42,7 @@ ROUNDS = 1_000
 """Rounds after which a pass ends, whatever has come meanwhile."""
 
 
-class Notifier:
+class Notifier(Duty):
     """Tells a human of a fleet's alerts, and makes the fleet note them while it runs."""
 
     name = "alerts"
@@ -51,10 +51,10 @@ class Notifier:
         self._broker = broker
         self._settings = settings
         self._outlet = Outlet(settings)
-        self._patience = settings.notify_timeout + MARGIN
+        self._keeps = settings.notify_timeout + MARGIN
         self._stopping = False
         self.bell = keys.doorbell(broker.name), "alert"
-        self.patience = 60.0 + self._patience.total_seconds()
+        self.patience = Duty.patience + settings.notify_timeout.total_seconds()
         self.counts: Counter[str] = Counter()
         """What became of alerts since it was made."""
         self.next_in: float | None = None
@@ -74,6 +74,7 @@ class Notifier:
         for start in range(0, len(partitions), AT_ONCE):
             group = partitions[start : start + AT_ONCE]
             for _ in range(ROUNDS):
+                self.step()
                 found, next_in = self._take(group)
                 if not found or self._stopping or not self._tell(found):
                     break
@@ -85,7 +86,7 @@ class Notifier:
         fleet = self._broker.fleet()
         found: list[alerts.Alert] = []
         waits: list[float] = []
-        calls = [alerts.take(fleet, partition, 1, self._patience) for partition in partitions]
+        calls = [alerts.take(fleet, partition, 1, self._keeps) for partition in partitions]
         answers = self._broker.link.run_many(calls)
         failures = [answer for answer in answers if isinstance(answer, BrokerError)]
         if len(failures) == len(answers):  # the server's trouble, not a partition's
@@ -115,7 +116,9 @@ class Notifier:
             documents = [
                 alerts.document(each, fleet.name, self._settings.notify_preview) for each in wanted
             ]
+            self.step()
             told = self._outlet.tell(documents)
+            self.step()
             failures = dict(zip((each.id for each in wanted), told, strict=True))
         calls = [alerts.end(fleet, each, self._pause(each, failures)) for each in found]
         for answer in self._broker.link.run_many(calls):

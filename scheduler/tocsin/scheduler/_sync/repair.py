@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ from tocsin.broker.clock import ManualClock
 from tocsin.broker.errors import BrokerError, InvalidInput
 from tocsin.broker.repairs import INDEXES, RECORDS, Compared, Finding, Index, compare
 from tocsin.broker.scripts import Call
-from tocsin.scheduler._sync.duty import Turn
+from tocsin.scheduler._sync.duty import Duty, Turn
 
 log = logging.getLogger("tocsin.scheduler")
 
@@ -72,12 +72,10 @@ class Sweep:
         self.counts.update((each.herd, each.what) for each in findings if each.what != "broken")
 
 
-class Repair:
+class Repair(Duty):
     """Sweeps when a scheduler starts, and then at its own slow pace."""
 
     name = "repair"
-    bell = None
-    patience = 600.0
 
     def __init__(self, broker: Broker, every: timedelta) -> None:
         if every < timedelta(seconds=1):
@@ -90,7 +88,7 @@ class Repair:
         """A sweep, if one is due."""
         now = self._now()
         if self._next is None or now >= self._next:
-            found = sweep(self._broker)
+            found = sweep(self._broker, step=self.step)
             self._next = now + self._every * random.uniform(0.8, 1.0)
             return Turn(self._next - now, Counter(repairs=found.counts.total()))
         return Turn(self._next - now)
@@ -100,18 +98,20 @@ class Repair:
         return clock.now().timestamp() if isinstance(clock, ManualClock) else time.monotonic()
 
 
-def sweep(broker: Broker, *, mend: bool = True) -> Sweep:
+def sweep(broker: Broker, *, mend: bool = True, step: Callable[[], None] = lambda: None) -> Sweep:
     """Compares every record of the fleet and every entry of its indexes; mends what differs.
 
     Harmless at any time, with any number of others: a script leaves records and indexes in
     agreement, so one that compares them meets no half-done work. Without `mend` it only looks;
-    what would follow from a repair is then not seen, or told beside its cause.
+    what would follow from a repair is then not seen, or told beside its cause. `step` hears that
+    it gets on.
     """
     fleet = broker.fleet()
-    walk = _Walk(broker, fleet, mend=mend)
+    walk = _Walk(broker, fleet, mend=mend, step=step)
     for phase in PHASES:
         gathered: list[tuple[str, Record]] = []
         for key in broker.link.keys("repair", keys.of_fleet(fleet.name)):
+            step()
             kind, names = keys.parse(key) or ("", {})
             if kind in phase:
                 herd, *inner = names.values()
@@ -126,10 +126,13 @@ def sweep(broker: Broker, *, mend: bool = True) -> Sweep:
 class _Walk:
     """Compares what it is given, herd by herd, in runs of the script that are short each."""
 
-    def __init__(self, broker: Broker, fleet: Fleet, *, mend: bool) -> None:
+    def __init__(
+        self, broker: Broker, fleet: Fleet, *, mend: bool, step: Callable[[], None]
+    ) -> None:
         self._broker = broker
         self._fleet = fleet
         self._mend = mend
+        self._step = step
         self._calls = 0
         self._failures: list[BrokerError] = []
         self.found = Sweep()
@@ -178,6 +181,7 @@ class _Walk:
         for at in range(0, len(calls), CALLS):
             some = calls[at : at + CALLS]
             self._calls += len(some)
+            self._step()
             answers: list[Compared | BrokerError] = self._broker.link.run_many(some)
             for call, answer in zip(some, answers, strict=True):
                 done.append(answer if isinstance(answer, Compared) else self._failed(call, answer))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from datetime import timedelta
 from functools import partial
@@ -46,7 +47,8 @@ class Scheduler:
         self._broker = broker
         self.name = make_id("sched")
         """The id under which this scheduler reports."""
-        self._duties: list[Duty] = [Timers(broker)]
+        self._timers = Timers(broker)
+        self._duties: list[Duty] = [self._timers]
         if repair_every is not None:
             self._duties.append(Repair(broker, repair_every))
         self._notifier: Notifier | None = None
@@ -55,6 +57,7 @@ class Scheduler:
             self._duties.append(self._notifier)
         self._report = Report(broker, self.name, self._facts)
         self._loops = [Loop(duty) for duty in [*self._duties, self._report]]
+        self._measured = time.monotonic(), 0.0
 
     def tick(self) -> dict[str, int]:
         """Runs every duty once over all partitions, to the end; how much each did.
@@ -98,6 +101,24 @@ class Scheduler:
         """Each duty, and what keeps it from turning; empty while it turns as it should."""
         return {loop.duty.name: loop.trouble() for loop in self._loops}
 
+    @property
+    def lag(self) -> timedelta:
+        """How late the oldest timer was that it knows of, at this moment."""
+        return timedelta(seconds=self._timers.lag)
+
     def _facts(self) -> dict[str, Any]:
         alerts = {} if self._notifier is None else {"alerts": self._notifier.counts}
-        return {"duties": self.trouble(), **alerts}
+        return {
+            "duties": self.trouble(),
+            "lag_ms": round(self._timers.lag * 1000),
+            "load": self._load(),
+            "fired": self._timers.fired.total(),
+            "left_out": self._timers.left_out,
+            **alerts,
+        }
+
+    def _load(self) -> float:
+        """The share of its time in which it was firing timers, since it was last asked."""
+        now, busy = time.monotonic(), self._loops[0].busy
+        (before, was), self._measured = self._measured, (now, busy)
+        return round(min(1.0, (busy - was) / max(now - before, 0.001)), 3)

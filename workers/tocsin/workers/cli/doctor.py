@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from tocsin.broker import keys, timers
-from tocsin.broker.caller import Fleet
+from tocsin.broker import keys
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.eviction import danger
-from tocsin.broker.herds import SCHEMA
 from tocsin.broker.urls import Node
+from tocsin.broker.versions import refusal as refuses
 from tocsin.scheduler import Scheduler
 from tocsin.workers.cli.blocks import Rows, span
+from tocsin.workers.cli.findings import Finding, Health
 from tocsin.workers.cli.output import REFUSED
+from tocsin.workers.cli.processes import Processes
 from tocsin.workers.cli.session import Session, command
 
 app = typer.Typer()
@@ -28,21 +28,10 @@ app = typer.Typer()
 OLDEST = {"redis": (7, 0), "valkey": (7, 2)}
 """The oldest version of each kind of server that will do."""
 
-SILENT = timedelta(seconds=30)
-"""A scheduler that has not reported for so long does not count; it reports every 10 s."""
-
 SKEW = timedelta(seconds=2)
 """How far this machine's clock may be off before it is worth a word."""
 
 NEARLY_FULL = 0.9
-
-
-class Health(StrEnum):
-    """What a check found."""
-
-    GOOD = "good"
-    WARNING = "warning"
-    BROKEN = "broken"
 
 
 _MARKS = {
@@ -50,15 +39,6 @@ _MARKS = {
     Health.WARNING: Text("! warning", style="bold yellow"),
     Health.BROKEN: Text("✗ broken", style="bold red"),
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one check found, in a sentence that says what to do where something is to be done."""
-
-    check: str
-    health: Health
-    detail: str
 
 
 Info = Mapping[str, Any]
@@ -75,14 +55,17 @@ def doctor(
 ) -> None:
     """Check the server, the schedulers, the clocks and the fleet; exit code 1 if one is broken.
 
+    Lists all schedulers, with load and lag, and all live instances, each with
+    its version, and names those that should restart after an upgrade.
     Compares all records with their indexes and timers. Needs no seat, and changes nothing unless
     told to --repair, which may be done at any time beside whatever else runs.
     """
+    found = Processes(session.broker)
     servers: dict[Node, Info] = session.broker.link.command_each("doctor", "INFO")
     findings = [
-        replace(found, check=f"{found.check} {node}") if len(servers) > 1 else found
+        replace(each, check=f"{each.check} {node}") if len(servers) > 1 else each
         for node, info in servers.items()
-        for found in (
+        for each in (
             *_server(info),
             *_eviction(info),
             *_memory(info),
@@ -92,12 +75,20 @@ def doctor(
     findings += [
         *_asking(session, "clock", _clock),
         *_asking(session, "fleet", _fleet),
-        *_asking(session, "schedulers", _schedulers),
+        *_asking(session, "schedulers", lambda _: found.check_schedulers()),
+        *_asking(session, "lag", lambda _: found.check_lag()),
+        *_asking(session, "versions", lambda _: found.check_versions()),
         *_asking(session, "records", partial(_records, repair=repair)),
     ]
     broken = any(finding.health is Health.BROKEN for finding in findings)
     session.out.result(
-        {"healthy": not broken, "findings": findings},
+        {
+            "healthy": not broken,
+            "findings": findings,
+            "schedulers": found.schedulers,
+            "instances": found.instances,
+        },
+        *found.tables(),
         Rows(
             ("check", "health", "what was found"),
             [(each.check, _MARKS[each.health], each.detail) for each in findings],
@@ -217,40 +208,14 @@ def _fleet(session: Session) -> Iterator[Finding]:
     partitions, _base, factor, schema = found
     if partitions is None:
         yield Finding("fleet", Health.GOOD, f"{name} is not used yet; the first command makes it")
-    elif schema != str(SCHEMA):
-        detail = f"{name} has schema {schema}, and this version of Tocsin knows {SCHEMA}"
-        yield Finding("fleet", Health.BROKEN, f"{detail}; use the version that made it")
+    elif refusal := refuses(name, int(schema)):
+        yield Finding("fleet", Health.BROKEN, refusal)
     else:
         speed = (
             f", its clock runs {float(factor):g} times as fast as the server's" if factor else ""
         )
         detail = f"{name}: {partitions} partitions, schema {schema}{speed}"
         yield Finding("fleet", Health.GOOD, detail)
-
-
-def _schedulers(session: Session) -> Iterator[Finding]:
-    fleet = Fleet(session.connection.settings.fleet, 1, None)
-    found = session.broker.run(timers.reports(fleet))
-    alive, troubles = [], []
-    for name, facts in sorted(found.items()):
-        seen = timedelta(milliseconds=facts["age_ms"])
-        if seen <= SILENT:
-            where = f"{facts.get('host', '?')}, process {facts.get('pid', '?')}"
-            alive.append(f"{name} ({where}, seen {span(seen)} ago)")
-            duties = facts.get("duties", {}).items()
-            troubles += [f"{duty} of {name} {why}" for duty, why in duties if why]
-    if troubles:
-        detail = f"{'; '.join(troubles)}; see its log, and restart it"
-        yield Finding("schedulers", Health.BROKEN, detail)
-    elif alive:
-        yield Finding("schedulers", Health.GOOD, f"{len(alive)} alive: {'; '.join(alive)}")
-    else:
-        yield Finding(
-            "schedulers",
-            Health.BROKEN,
-            "none is alive, so no reminder and no deadline fires; run `tocsin scheduler`, or "
-            "`tocsin up` which starts one",
-        )
 
 
 def _records(session: Session, *, repair: bool) -> Iterator[Finding]:

@@ -16,8 +16,10 @@ from tocsin.broker.ids import make_id
 from tocsin.broker.settings import NotifySettings, parse_duration, parse_setting
 from tocsin.broker.settings_files import resolve_notify
 from tocsin.scheduler import AsyncScheduler
+from tocsin.scheduler.health import check
 from tocsin.scheduler.outlets import AsyncOutlet
 from tocsin.workers.cli.blocks import Facts
+from tocsin.workers.cli.output import REFUSED
 from tocsin.workers.cli.serving import LogFormat, log_to_stderr, serve
 from tocsin.workers.cli.session import Session, command
 
@@ -39,6 +41,19 @@ def scheduler(
             "time at its start; 0: never.",
         ),
     ] = "10m",
+    health: Annotated[
+        bool,
+        typer.Option(
+            "--health",
+            help="Look whether the schedulers of this machine do their work; end with 0 if so.",
+        ),
+    ] = False,
+    max_lag: Annotated[
+        str,
+        typer.Option(
+            "--max-lag", metavar="DURATION", help="How late timers may be before --health fails."
+        ),
+    ] = "30s",
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="How its log on stderr is written.")
     ] = LogFormat.HUMAN,
@@ -76,6 +91,10 @@ def scheduler(
     It runs until SIGTERM or Ctrl-C and then ends with 0. While the server is
     away it waits; only --once gives up (69).
 
+    --health, a container's health check, ends with 1 if no scheduler reports
+    from this machine, if one hangs, one of its duties has stopped, or the
+    fleet's oldest timer is late by more than --max-lag.
+
     With --notify-command or --notify-url, or those settings, it tells a
     human, once each, of reminders, blocked and failed tasks, dead letters,
     agents that are away from open work, and questions to agents of which
@@ -89,11 +108,32 @@ def scheduler(
         "notify_events": notify_events,
     }
     notify = _notify({name: given for name, given in options.items() if given is not None})
+    if health:
+        longest = parse_duration(max_lag, operation="scheduler", field="--max-lag")
+        _health(session, longest)
+        return
     log_to_stderr(log_format)
     if test_notify:
         asyncio.run(_test(session, notify))
     else:
         asyncio.run(_once(session, notify, every) if once else _run(session, notify, every))
+
+
+def _health(session: Session, max_lag: timedelta) -> None:
+    found = check(session.broker, max_lag)
+    lag = None if found.lag is None else round(found.lag / timedelta(milliseconds=1))
+    session.out.result(
+        {
+            "healthy": not found.problems,
+            "problems": found.problems,
+            "lag_ms": lag,
+            "schedulers": found.schedulers,
+        },
+        "; ".join(found.problems)
+        or f"{len(found.schedulers)} at work, no timer later than {lag} ms",
+    )
+    if found.problems:
+        raise typer.Exit(REFUSED)
 
 
 def _notify(options: dict[str, Any]) -> NotifySettings:

@@ -41,6 +41,11 @@ function lease.touch()
   if args.agent == 'parent' then reminders.fire(100) end
 end
 
+-- Notes which Tocsin the calling instance runs, for whoever looks after an upgrade.
+function lease.runs(version)
+  redis.call('HSET', key.agent(args.agent), 'version:' .. args.instance, version)
+end
+
 -- Hands back what an instance holds: `counted` when it died holding it. False if more is left.
 local function release(agent, instance, counted)
   local left = 100
@@ -67,7 +72,8 @@ end
 function lease.gone(agent, instance, counted)
   if not release(agent, instance, counted) then return false end
   redis.call('ZREM', key.instances(agent), instance)
-  redis.call('HDEL', key.agent(agent), 'suspect:' .. instance, 'turns:' .. instance)
+  redis.call('HDEL', key.agent(agent), 'suspect:' .. instance, 'turns:' .. instance,
+    'version:' .. instance)
   journal(counted and 'lost' or 'left', { agent = agent, instance = instance })
   for _, ask in ipairs(redis.call('ZRANGE', key.answers(agent), 0, 999)) do
     if redis.call('EXISTS', key.message(ask)) == 0 then redis.call('ZREM', key.answers(agent), ask) end
