@@ -257,11 +257,11 @@ def asks(
         told()
 
 
-def scheduler(url: str, fleet: str, ahead: str = "0") -> None:
+def scheduler(url: str, fleet: str, ahead: str = "0", repairs: str = "yes") -> None:
     """A scheduler that runs until SIGTERM."""
     skew(ahead)
     with Broker.connect(url, fleet=fleet) as broker:
-        running = Scheduler(broker)
+        running = Scheduler(broker) if repairs == "yes" else Scheduler(broker, repair_every=None)
         signal.signal(signal.SIGTERM, lambda *_: running.stop())
         say("runs")
         running.run()

@@ -123,8 +123,9 @@ def test_the_scheduler_that_works_a_partition_stops(stop: Callable[[Program], No
         now = time.time() * 1000
         tasks = [f"task_{number:06}" for number in range(WAITS)]
         with (
-            Program("scheduler", server.url, "f") as first,
-            Program("scheduler", server.url, "f") as second,
+            # No repair: it would clear away waits that have no task.
+            Program("scheduler", server.url, "f", "0", "no") as first,
+            Program("scheduler", server.url, "f", "0", "no") as second,
         ):
             for each in (first, second):
                 each.says("runs")
