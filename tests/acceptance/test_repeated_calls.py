@@ -22,7 +22,8 @@ from tests.asking import REQUEST, opening
 from tests.leftovers import fleet_keys
 from tests.requirements import proves
 from tocsin.broker import AsyncBroker, AsyncChild, AsyncParent, Envelope, HerdSettings, keys
-from tocsin.broker._async.agent import AsyncAgent, AsyncTurn
+from tocsin.broker._async.agent import AsyncAgent
+from tocsin.broker._async.turn import AsyncTurn
 
 __all__ = ["behind", "proxy"]
 

@@ -10,6 +10,7 @@ from tests.stateful.comparing import compare_outcome
 from tests.stateful.records import Outcome
 from tests.stateful.twins import Player, Twins, span
 from tocsin.broker import asks
+from tocsin.broker.probing import encode_totals
 
 SOURCES = ("log", "out")
 """What probes count."""
@@ -124,7 +125,7 @@ class Lines:
     def counted_by(self, line: Line) -> str:
         """The same as the broker's calls take it."""
         totals = self.totals(line)
-        return asks.Watch(None if totals is None else lambda: totals).totals()
+        return "" if totals is None else encode_totals("ask", totals)
 
     def ask_wait(self, player: Player, ref: str, sources: tuple[str, ...] | None) -> None:
         """Comes back to an ask, by another call."""

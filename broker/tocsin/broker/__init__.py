@@ -4,14 +4,16 @@ Start at `AsyncBroker` or `Broker`; the two have one surface.
 """
 
 from tocsin.broker import errors
-from tocsin.broker._async.agent import AsyncAgent, AsyncTurn
+from tocsin.broker._async.agent import AsyncAgent
 from tocsin.broker._async.broker import AsyncBroker
 from tocsin.broker._async.child import AsyncChild
 from tocsin.broker._async.parent import AsyncParent
-from tocsin.broker._sync.agent import Agent, Turn
+from tocsin.broker._async.turn import AsyncTurn
+from tocsin.broker._sync.agent import Agent
 from tocsin.broker._sync.broker import Broker
 from tocsin.broker._sync.child import Child
 from tocsin.broker._sync.parent import Parent
+from tocsin.broker._sync.turn import Turn
 from tocsin.broker.clock import ManualClock, ScaledClock
 from tocsin.broker.dead import DeadLetter, DeadLetters, HandedBack, Replayed
 from tocsin.broker.envelopes import (

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tocsin.broker import agents, asks, inbox, keys, requests, why
-from tocsin.broker.asks import PROBE_WITHIN, Ended, Outcome, Pending, Probe, Watch
+from tocsin.broker._async.attendance import AsyncAttendance
+from tocsin.broker._async.turn import AsyncTurn, until_answered
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Caller
 from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status, Task
 from tocsin.broker.errors import (
     AgentClosed,
-    BrokerError,
     HerdClosed,
     InvalidInput,
     QueueFull,
     Unavailable,
-    WrongState,
 )
 from tocsin.broker.ids import make_id
 from tocsin.broker.inbox import Inbox, Spoilt, Taken
+from tocsin.broker.probing import Probe
 from tocsin.broker.scripts import Call
 from tocsin.broker.signals import AsyncSignal
-from tocsin.broker.validation import check_timeout, printable
+from tocsin.broker.validation import check_timeout
 from tocsin.broker.why import Why
 
 if TYPE_CHECKING:
@@ -41,101 +38,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("tocsin.broker")
 
-_LATER = 0.002
-"""Seconds an asker looks after its timer, so that it is not just before."""
-
-_SAMPLES = 10
-"""How often an asker calls its probe in one window."""
-
-_ERROR = 1_000
-"""Characters of an exception that its mail keeps; a nack takes them in any herd."""
-
 TURN_LIMIT = 100
 """How many envelopes a turn gathers unless told otherwise."""
-
-
-async def _until_answered(agent: AsyncAgent, step: Callable[[], Awaitable[T]]) -> T:
-    """What a step returns, tried with back-off and jitter for as long as the server is away."""
-    pause, told = 0.05, False
-    while True:
-        try:
-            return await step()
-        except Unavailable as error:
-            if not told:
-                log.warning("%s waits: %s", agent, error.detail)
-            told = True
-        await asyncio.sleep(pause * random.uniform(0.5, 1.5))
-        pause = min(pause * 2, 5.0)
-
-
-class AsyncTurn:
-    """The mail of one turn, in order. Ack it when it is handled; unacked, it comes again.
-
-    As a context manager it acks on a clean exit and gives the mail back on an exception, which
-    counts as a failed attempt; both however long the server is away.
-    """
-
-    def __init__(self, agent: AsyncAgent, taken: Taken) -> None:
-        self._agent = agent
-        self._held = taken.mail
-        self.more = taken.more
-        """Whether more mail that wakes was unread when this was taken."""
-        self.fenced: tuple[str, ...] = ()
-        """Messages that had gone to another instance before they were acked or given back."""
-
-    @property
-    def envelopes(self) -> tuple[Envelope, ...]:
-        """The envelopes: steer before follow-up, otherwise as they were accepted."""
-        return tuple(held.envelope for held in self._held)
-
-    def __iter__(self) -> Iterator[Envelope]:
-        return iter(self.envelopes)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __getitem__(self, index: int) -> Envelope:
-        return self._held[index].envelope
-
-    async def ack(self) -> None:
-        """Says that all of it is handled. Repeating it, or acking an empty turn, does nothing.
-
-        Mail that went to another instance meanwhile (this one's lease had ended) stays there and
-        is named in `fenced`: its handler may have run twice.
-        """
-        if self._held:
-            self._fence(await self._agent._run(inbox.ack(self._agent.caller, self._held)))
-
-    async def nack(self, delay: timedelta | None = None, error: str | None = None) -> None:
-        """Gives all of it back, to come again after `delay`. Only an `error` counts an attempt."""
-        if self._held:
-            call = inbox.nack(self._agent.caller, self._held, delay, error)
-            self._fence(await self._agent._run(call))
-
-    def _fence(self, done: inbox.Acked) -> None:
-        self.fenced = done.fenced
-        if done.fenced:
-            log.warning("%s lost its lease; others have %s", self._agent, ", ".join(done.fenced))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            await _until_answered(self._agent, self.ack)
-        elif isinstance(error, Exception):
-            why = printable(f"{type(error).__name__}: {error}"[:_ERROR])
-            await _until_answered(self._agent, partial(self.nack, error=why))
-        else:  # cancelled or interrupted: nobody's failure, and what ends it goes first
-            try:
-                await self.nack()
-            except Unavailable as away:
-                log.warning("%s keeps what it holds until it leaves: %s", self._agent, away.detail)
 
 
 class AsyncAgent:
@@ -277,22 +181,21 @@ class AsyncAgent:
         late. Works with no scheduler running.
         """
         request = self.caller.new_id("msg", "ask", key)
-        call = make_id("call")
-        watch = Watch(probe)
+        line = AsyncAttendance(self, request, probe)
         opening = asks.open_ask(
             self.caller,
             to,
             body,
             request=request,
-            call=call,
+            call=line.call,
             task=task,
             window=window,
             ceiling=ceiling,
-            totals=await self._count(watch),
+            totals=await line.count(),
             thread=thread,
             data=data,
         )
-        reply = await self._attend(opening, request, call, watch, None)
+        reply = await line.wait(opening, None)
         assert reply is not None  # without a time-out it ends in an answer or an error
         return reply
 
@@ -309,86 +212,8 @@ class AsyncAgent:
         """
         request = requests.check_message("ask_wait", message)
         seconds = check_timeout("ask_wait", "timeout", timeout)
-        call = make_id("call")
-        watch = Watch(probe)
-        looking = asks.look(self.caller, request, call, await self._count(watch))
-        return await self._attend(looking, request, call, watch, seconds)
-
-    async def _attend(
-        self, first: Call[Outcome], request: str, call: str, watch: Watch, left: float | None
-    ) -> Reply | None:
-        """Waits, at most so many seconds, and confirms what came.
-
-        While the server is away it waits on, with back-off, at most until the ask's ceiling.
-        """
-        ends, ceiling = math.inf if left is None else time.monotonic() + left, -math.inf
-        said, told, waited = False, False, False
-        signal = AsyncSignal()
-        try:
-            with self.broker.hear(self.bell, f"ask:{request}", signal):
-                outcome = await self._run(first)
-                while isinstance(outcome, Pending):
-                    now, waited = time.monotonic(), True
-                    ceiling = now + outcome.ceiling
-                    if now >= ends:
-                        break
-                    rest = min(outcome.next + _LATER, SLOW_POLL, ends - now)
-                    if watch.probe is not None:  # so that what grew is noticed about when it did
-                        rest = min(rest, outcome.window / _SAMPLES)
-                    await signal.wait(rest)
-                    signal.clear()
-                    look = asks.look(self.caller, request, call, await self._count(watch))
-                    outcome = await self._insist(look, min(ends, ceiling), signal)
-                if isinstance(outcome, Reply):
-                    confirm = asks.confirm(self.caller, request, call)
-                    elsewhere = await self._insist(confirm, min(ends, ceiling), signal)
-                    said = True
-                    if elsewhere is not None and waited:
-                        holder = f"instance {elsewhere}" if elsewhere else "another instance"
-                        raise WrongState(
-                            "ask",
-                            f"the answer to {request} came as mail, which {holder} has, because "
-                            "nobody seemed to wait for it any more; leave it to that one",
-                        )
-                    return outcome
-                told = isinstance(outcome, Ended)
-        except Unavailable as error:
-            back = f"to come back to this ask: ask_wait({request!r})"
-            raise Unavailable("ask", f"{error.detail}; {back}") from error
-        finally:
-            if not said:
-                await self._leave(request, call, told)
-        if isinstance(outcome, Ended):
-            raise outcome.error
-        return None
-
-    async def _count(self, watch: Watch) -> str:
-        if watch.probe is not None:
-            signal = AsyncSignal()
-            watch.start(signal)
-            await signal.wait(PROBE_WITHIN)
-        return watch.totals()
-
-    async def _insist(self, call: Call[T], until: float, signal: AsyncSignal) -> T:
-        """The result of a call, for which it waits at most so long while the server is away."""
-        pause = 0.05
-        while True:
-            try:
-                return await self._run(call)
-            except Unavailable as error:
-                if time.monotonic() >= until:
-                    raise
-                if pause == 0.05:
-                    log.warning("%s waits for the server: %s", self, error.detail)
-                await signal.wait(pause * random.uniform(0.5, 1.5))
-                signal.clear()
-                pause = min(pause * 2, 5.0)
-
-    async def _leave(self, request: str, call: str, told: bool) -> None:
-        try:
-            await self._run(asks.leave(self.caller, request, call, told=told))
-        except BrokerError as error:
-            log.debug("%s left %s without saying so: %s", self, request, error.detail)
+        line = AsyncAttendance(self, request, probe)
+        return await line.wait(await line.look(), seconds)
 
     async def probe(self, totals: Mapping[str, int]) -> bool:
         """Publishes what a probe of this agent's work has counted, by source; whether it grew.
@@ -454,7 +279,7 @@ class AsyncAgent:
         """
         while True:
             try:
-                turn = await _until_answered(self, partial(self.next_turn, limit=limit))
+                turn = await until_answered(self, partial(self.next_turn, limit=limit))
             except (AgentClosed, HerdClosed) as ended:
                 log.info("%s ends: %s", self, ended.detail)
                 return

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from tocsin.broker._sync.agent import Agent, Turn
+from tocsin.broker._sync.agent import Agent
+from tocsin.broker._sync.turn import Turn
 
 Step = Callable[[Any, Turn], None]
 """What a scripted agent does in one turn: called with the agent and the turn."""

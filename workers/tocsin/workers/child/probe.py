@@ -16,6 +16,7 @@ from pathlib import Path
 from tocsin.broker import Broker, asks
 from tocsin.broker.caller import Caller
 from tocsin.broker.errors import Unavailable
+from tocsin.broker.probing import Probe
 
 _DEEPEST = 8
 
@@ -69,7 +70,7 @@ def _sizes(folder: Path, deeper: int) -> Iterator[int]:
 def publish(
     broker: Broker,
     caller: Caller,
-    probe: asks.Probe,
+    probe: Probe,
     every: timedelta,
     *,
     pause: Callable[[float], object] = time.sleep,
