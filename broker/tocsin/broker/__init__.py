@@ -14,6 +14,7 @@ from tocsin.broker._sync.broker import Broker
 from tocsin.broker._sync.child import Child
 from tocsin.broker._sync.parent import Parent
 from tocsin.broker._sync.turn import Turn
+from tocsin.broker.causes import Why
 from tocsin.broker.clock import ManualClock, ScaledClock
 from tocsin.broker.dead import DeadLetter, DeadLetters, HandedBack, Replayed
 from tocsin.broker.envelopes import (
@@ -37,7 +38,6 @@ from tocsin.broker.envelopes import (
 from tocsin.broker.inbox import Inbox
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.states import TaskState
-from tocsin.broker.why import Why
 
 __all__ = [
     "Agent",

@@ -1,21 +1,28 @@
-"""Why something waits: one chain of causes, from what was asked about to what it now hangs on.
+"""Why something waits, down to what it now hangs on. Operation -> `Call`; no I/O.
 
-`why` makes the call. Its script answers with facts: the task, message or agent that was named, what
-each of them waits for in turn, and their timers. `_Chain` follows them; no I/O.
+The script of `why` answers with facts: the task, message or agent that was named, what each of them
+waits for in turn, and their timers. `_Chain` makes one chain of `causes` of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import Field
-
-from tocsin.broker import rendering
 from tocsin.broker.caller import Caller
+from tocsin.broker.causes import (
+    AgentLink,
+    CycleLink,
+    Link,
+    MessageLink,
+    Step,
+    TaskLink,
+    TimerLink,
+    Why,
+)
 from tocsin.broker.clock import from_ms
-from tocsin.broker.envelopes import Envelope, Kind, Model, Task, pairs
+from tocsin.broker.envelopes import Envelope, Kind, Task, pairs
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.ids import PARENT
 from tocsin.broker.scripts import Call
@@ -24,109 +31,6 @@ from tocsin.broker.validation import check_id, check_name
 
 MOST = 60
 """How many tasks, messages and agents one look follows."""
-
-
-class TaskLink(Model):
-    """A task. `since`: when it came into its state; `queued`: it has no slot yet."""
-
-    kind: Literal["task"] = "task"
-    task: str
-    agent: str
-    state: TaskState
-    queued: bool
-    since: datetime
-    description: str
-    open_requests: tuple[str, ...]
-    reason: str | None
-    """Why it ended, or what its owner said at the end."""
-
-
-class MessageLink(Model):
-    """An envelope. `since`: when it came into its state, or what it asked for ended; `by`: the
-    instance that holds or handled it."""
-
-    kind: Literal["message"] = "message"
-    message: str
-    envelope: Kind | None
-    """None for a dead letter that is no whole message."""
-    sender: str
-    recipient: str
-    state: str
-    since: datetime
-    text: str
-    request: str | None
-    """What became of a request: open, answered, and so on."""
-    answered_by: str | None
-    by: str | None
-    holder_lives: bool
-    reached: int | None
-    """How many processes its last bell reached; None if none was rung, or none can know."""
-    attempts: int
-    reason: str | None
-
-
-class AgentLink(Model):
-    """An agent, and whether a process of it runs; `away_since` None: none ever ran."""
-
-    kind: Literal["agent"] = "agent"
-    agent: str
-    state: str
-    present: bool
-    away_since: datetime | None
-    status: str | None
-    active_at: datetime | None
-    holds: tuple[str, ...]
-    queued: int
-    asks: tuple[str, ...]
-    unread: int
-
-
-class CycleLink(Model):
-    """Agents that wait for one another, the first of them named again at the end."""
-
-    kind: Literal["cycle"] = "cycle"
-    agents: tuple[str, ...]
-
-
-class TimerLink(Model):
-    """What happens by itself next, unless something else does. `overdue`: no scheduler fired it."""
-
-    kind: Literal["timer"] = "timer"
-    timer: str
-    """deadline, reply, ceiling, window, deliver, attend, lease or away."""
-    of: str
-    """The task, message or agent whose timer it is."""
-    task: str | None
-    at: datetime
-    overdue: bool
-
-
-Link = Annotated[
-    TaskLink | MessageLink | AgentLink | CycleLink | TimerLink, Field(discriminator="kind")
-]
-
-
-class Step(Model):
-    """Something to do about it, and the command for it where there is one."""
-
-    what: str
-    command: str | None = None
-
-
-class Why(Model):
-    """One chain of causes; as text, a line for each link and one for what to do.
-
-    `cut`: there was more than one look follows.
-    """
-
-    about: str
-    at: datetime
-    links: tuple[Link, ...]
-    todo: tuple[Step, ...]
-    cut: bool
-
-    def __str__(self) -> str:
-        return "\n".join(rendering.why(self))
 
 
 class _Facts(NamedTuple):

@@ -15,6 +15,7 @@ from tocsin.broker._async.attendance import AsyncAttendance
 from tocsin.broker._async.turn import AsyncTurn, until_answered
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Caller
+from tocsin.broker.causes import Why
 from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status, Task
 from tocsin.broker.errors import (
     AgentClosed,
@@ -29,7 +30,6 @@ from tocsin.broker.probing import Probe
 from tocsin.broker.scripts import Call
 from tocsin.broker.signals import AsyncSignal
 from tocsin.broker.validation import check_timeout
-from tocsin.broker.why import Why
 
 if TYPE_CHECKING:
     from tocsin.broker._async.broker import AsyncBroker

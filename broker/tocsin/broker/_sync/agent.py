@@ -17,6 +17,7 @@ from tocsin.broker._sync.attendance import Attendance
 from tocsin.broker._sync.turn import Turn, until_answered
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Caller
+from tocsin.broker.causes import Why
 from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status, Task
 from tocsin.broker.errors import (
     AgentClosed,
@@ -31,7 +32,6 @@ from tocsin.broker.probing import Probe
 from tocsin.broker.scripts import Call
 from tocsin.broker.signals import Signal
 from tocsin.broker.validation import check_timeout
-from tocsin.broker.why import Why
 
 if TYPE_CHECKING:
     from tocsin.broker._sync.broker import Broker
