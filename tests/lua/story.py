@@ -30,8 +30,8 @@ from tocsin.broker import (
     scripts,
 )
 from tocsin.broker._sync import link
-from tocsin.broker.envelopes import decode
 from tocsin.broker.ids import make_token
+from tocsin.broker.records import decode
 from tocsin.broker.testing import lapse
 from tocsin.scheduler import Scheduler
 

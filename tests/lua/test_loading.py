@@ -13,9 +13,9 @@ from tocsin.broker import Broker, herds, scripts
 from tocsin.broker._sync.link import Link
 from tocsin.broker.caller import Caller, Fleet
 from tocsin.broker.connections import Server
-from tocsin.broker.envelopes import decode
 from tocsin.broker.errors import BrokerError, UnknownHerd
 from tocsin.broker.ids import make_id
+from tocsin.broker.records import decode
 from tocsin.broker.testing import FakeServer
 
 each_script = pytest.mark.parametrize("name", scripts.names())

@@ -21,7 +21,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from tocsin.broker.background import Background
 from tocsin.broker.connections import ANSWER_WITHIN, Server
-from tocsin.broker.envelopes import decode
+from tocsin.broker.records import decode
 from tocsin.broker.signals import Settable
 from tocsin.broker.urls import Node
 

@@ -25,8 +25,8 @@ from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
-from tocsin.broker.envelopes import decode
 from tocsin.broker.errors import CODES, BrokerError, InvalidInput, Unavailable
+from tocsin.broker.records import decode
 from tocsin.broker.scripts import Call
 from tocsin.broker.settings import redacted
 from tocsin.broker.urls import FORMS, Node, Place, Shape, parse

@@ -9,8 +9,9 @@ from typing import Any
 
 from tocsin.broker.caller import Caller
 from tocsin.broker.clock import from_ms
-from tocsin.broker.envelopes import Model, pairs
+from tocsin.broker.envelopes import Model
 from tocsin.broker.ids import make_id
+from tocsin.broker.records import pairs
 from tocsin.broker.requests import check_message
 from tocsin.broker.scripts import Call
 from tocsin.broker.validation import check_count

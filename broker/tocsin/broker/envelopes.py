@@ -1,21 +1,17 @@
-"""What crosses the wire, as frozen models, and how each is read from a record.
+"""What users are handed: envelopes, tasks, agents, receipts, lines of the journal. Frozen models.
 
-Times are aware datetimes in UTC. Fields that a record leaves empty are None.
+Times are aware datetimes in UTC. Fields that a record leaves empty are None (`records` reads them).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from tocsin.broker.clock import from_ms
-from tocsin.broker.rendering import body_of
-from tocsin.broker.states import RETURN_CODES, TaskState
+from tocsin.broker.states import TaskState
 
 
 class Kind(StrEnum):
@@ -256,181 +252,3 @@ class JournalEntry(Model):
     event: str
     at: datetime
     fields: dict[str, Any]
-
-
-def decode(answer: Any) -> Any:
-    """An answer with its bytes as text; what is not UTF-8 is replaced, never raised."""
-    if isinstance(answer, bytes):
-        return answer.decode("utf-8", "replace")
-    if isinstance(answer, list):  # of bytes mostly: a call for each would double what this costs
-        return [
-            item.decode("utf-8", "replace") if isinstance(item, bytes) else decode(item)
-            for item in answer
-        ]
-    if isinstance(answer, dict):
-        return {decode(name): decode(value) for name, value in answer.items()}
-    return answer
-
-
-def pairs(flat: list[Any]) -> dict[str, Any]:
-    """A record from its flat list of fields and values."""
-    return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _time(value: str | None) -> datetime | None:
-    return from_ms(value) if value else None
-
-
-def read_envelope(herd: str, record: Mapping[str, str]) -> Envelope:
-    """The envelope of a message record, with the text of those that Tocsin writes."""
-    data = json.loads(record["data"]) if record.get("data") else {}
-    kind = Kind(record["kind"])
-    return Envelope(
-        message_id=record["id"],
-        kind=kind,
-        sender=record["sender"],
-        recipient=record["to"],
-        herd=herd,
-        task_id=record.get("task") or None,
-        thread_id=record.get("thread") or None,
-        reply_to=record.get("reply_to") or None,
-        expects_reply=kind is Kind.REQUEST,
-        delivery=Delivery(record["delivery"]),
-        trigger_turn=record["wakes"] == "1",
-        body=body_of(kind, data, record.get("body", "")),
-        data=data,
-        created_at=from_ms(record["accepted_at"]),
-        late=record.get("late") == "1",
-        attempts=int(record["attempts"]),
-    )
-
-
-def read_settlement(task_id: str, record: Mapping[str, str]) -> Settlement | None:
-    """The settlement of a task record; None while it is open."""
-    state = TaskState(record["state"])
-    if not state.terminal:
-        return None
-    return Settlement(
-        task_id=task_id,
-        agent=record["agent"],
-        status=state,
-        ok=state is TaskState.COMPLETED,
-        return_code=RETURN_CODES[state],
-        summary=record.get("summary") or None,
-        error=record.get("error") or None,
-        completed_at=from_ms(record["settled_at"]),
-    )
-
-
-def read_task(task_id: str, flat: list[str], questions: list[str]) -> Task:
-    """The task of a task record."""
-    record = pairs(flat)
-    return Task(
-        id=task_id,
-        agent=record["agent"],
-        state=TaskState(record["state"]),
-        description=record["description"],
-        created_at=from_ms(record["created_at"]),
-        started_at=_time(record.get("started_at")),
-        deadline=from_ms(record["deadline"]),
-        watched=bool(record.get("watch")),
-        continues=record.get("continues") or None,
-        episode=int(record["episode"]),
-        waiting_since=_time(record.get("waiting_since")),
-        open_requests=tuple(questions),
-        question=record.get("question") or None,
-        settlement=read_settlement(task_id, record),
-    )
-
-
-def read_agent(row: list[Any]) -> AgentInfo:
-    """The roster's row of one agent."""
-    name, flat, instances, tasks, queued, unread, asked, asking = row
-    record = pairs(flat)
-    return AgentInfo(
-        agent=name,
-        state=record["state"],
-        generation=int(record["generation"]),
-        role=record.get("role") or None,
-        label=record.get("label") or None,
-        status=record.get("status") or None,
-        present=bool(instances),
-        instances=tuple(instances),
-        tasks=tuple(tasks),
-        queued=tuple(queued),
-        unread=unread,
-        waited_on_by=tuple(asked),
-        waits_for=tuple(asking),
-        registered_at=from_ms(record["registered_at"]),
-        active_at=_time(record.get("active_at")),
-        progress=record.get("progress") or None,
-        fraction=float(record["fraction"]) if record.get("fraction") else None,
-    )
-
-
-_QUIET = {
-    Kind.REMINDER: "a reminder never wakes",
-    Kind.NOTICE: "this notice waits for the next turn",
-    Kind.REPLY: "it came late, and nothing that is still open waits for it",
-    Kind.TASK_SETTLED: "its task is not watched, or others of its watch are still open",
-}
-_NOT_YET = {
-    "queued": "its task waits for a slot",
-    "held": "it is held for the call that waits for it",
-}
-
-
-def _wakes(record: Mapping[str, str]) -> tuple[WakeTry, ...]:
-    tries = []
-    for field in sorted(record):
-        if field.startswith("wake:"):
-            at, heard = record[field].split(" ")
-            reached = None if heard == "-1" else int(heard)
-            path = field.removeprefix("wake:")
-            tries.append(WakeTry(path=path, at=from_ms(at), reached=reached))
-    return tuple(tries)
-
-
-def _not_tried(record: Mapping[str, str]) -> str:
-    if record["wakes"] == "1":
-        return _NOT_YET.get(record["state"], "it ended before it was there to be read")
-    return f"it is quiet: {_QUIET.get(Kind(record['kind']), 'it waits for the next turn')}"
-
-
-def read_receipt(message_id: str, flat: list[str]) -> Receipt:
-    """The receipt of a message record."""
-    record = pairs(flat)
-    wake = _wakes(record)
-    return Receipt(
-        message_id=message_id,
-        kind=Kind(record["kind"]),
-        sender=record["sender"],
-        recipient=record["to"],
-        task_id=record.get("task") or None,
-        state=record["state"],
-        accepted_at=from_ms(record["accepted_at"]),
-        wakes=record["wakes"] == "1",
-        wake=wake,
-        not_tried=None if wake else _not_tried(record),
-        shown_at=_time(record.get("shown_at")),
-        shown_by=record.get("shown_by"),
-        taken_at=_time(record.get("taken_at")),
-        taken_by=record.get("taken_by"),
-        comes_at=_time(record.get("comes_at") if record["state"] == "delayed" else None),
-        handled_at=_time(record.get("handled_at")),
-        ended_at=_time(record.get("ended_at")),
-        by=record.get("by") or None,
-        attempts=int(record["attempts"]),
-        error=record.get("error") or None,
-        reason=record.get("reason") or None,
-        request=record.get("request") or None,
-        answered_by=record.get("answered_by") or None,
-        reply=record.get("reply") or None,
-    )
-
-
-def read_journal(row: list[str]) -> JournalEntry:
-    """One line of the journal."""
-    fields = json.loads(row[1])
-    event, at = fields.pop("event"), from_ms(fields.pop("at"))
-    return JournalEntry(id=row[0], event=event, at=at, fields=fields)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from tocsin.broker.caller import Caller, Fleet, word
-from tocsin.broker.envelopes import AgentInfo, JournalEntry, pairs, read_agent, read_journal
+from tocsin.broker.envelopes import AgentInfo, JournalEntry
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.ids import make_id
+from tocsin.broker.records import pairs, read_agent, read_journal
 from tocsin.broker.scripts import Call, call
 from tocsin.broker.settings import HerdSettings, from_record, shown, to_record
 from tocsin.broker.settings_files import Resolved, Source

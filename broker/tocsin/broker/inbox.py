@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tocsin.broker.caller import Caller
-from tocsin.broker.envelopes import Envelope, Receipt, pairs, read_envelope, read_receipt
+from tocsin.broker.envelopes import Envelope, Receipt
 from tocsin.broker.errors import InvalidEnvelope, InvalidInput
 from tocsin.broker.ids import make_id
+from tocsin.broker.records import pairs, read_envelope, read_receipt
 from tocsin.broker.requests import check_message
 from tocsin.broker.scripts import Call
 from tocsin.broker.validation import check_count, check_duration, check_text, printable

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tocsin.broker.caller import Caller, digest
-from tocsin.broker.envelopes import Outcome, Settlement, Task, Wake, read_task
+from tocsin.broker.envelopes import Outcome, Settlement, Task, Wake
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.ids import make_id
+from tocsin.broker.records import read_task
 from tocsin.broker.scripts import Call
 from tocsin.broker.states import TaskState
 from tocsin.broker.validation import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocsin.broker.caller import Fleet
-from tocsin.broker.envelopes import pairs
+from tocsin.broker.records import pairs
 from tocsin.broker.scripts import Call, call
 
 

@@ -22,9 +22,10 @@ from tocsin.broker.causes import (
     Why,
 )
 from tocsin.broker.clock import from_ms
-from tocsin.broker.envelopes import Envelope, Kind, Task, pairs
+from tocsin.broker.envelopes import Envelope, Kind, Task
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.ids import PARENT
+from tocsin.broker.records import pairs
 from tocsin.broker.scripts import Call
 from tocsin.broker.states import TaskState
 from tocsin.broker.validation import check_id, check_name

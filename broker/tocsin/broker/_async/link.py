@@ -21,8 +21,8 @@ from tocsin.broker.connections import (
     is_passing,
     read,
 )
-from tocsin.broker.envelopes import decode
 from tocsin.broker.errors import BrokerError
+from tocsin.broker.records import decode
 from tocsin.broker.scripts import Call, Script
 from tocsin.broker.signals import AsyncCancellation, in_thread, together
 from tocsin.broker.urls import Node

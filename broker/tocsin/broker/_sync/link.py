@@ -23,8 +23,8 @@ from tocsin.broker.connections import (
     is_passing,
     read,
 )
-from tocsin.broker.envelopes import decode
 from tocsin.broker.errors import BrokerError
+from tocsin.broker.records import decode
 from tocsin.broker.scripts import Call, Script
 from tocsin.broker.signals import Cancellation, at_once, in_threads
 from tocsin.broker.urls import Node
