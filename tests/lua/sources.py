@@ -1,7 +1,7 @@
 """The Lua sources, read as text: what each script and function says, calls and reads.
 
 Not a parser of Lua: it leans on how these files are written (a function of a file begins and ends
-at the first column), and `test_sources.py` holds them to that.
+at the first column), and `test_headers.py` holds them to that.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def reach(name: str, *, cut: frozenset[tuple[str, str]] = frozenset()) -> Reach:
     todo = list(_named(own, None)) + [
         each for file in included for each in _named(top_level(file), file)
     ]
-    todo += [each for each in ("base:finish", "base:provide") if each in known]
+    if "base:finish" in known:
+        todo.append("base:finish")
     found: dict[str, Function] = {}
     missing = set()
     while todo:

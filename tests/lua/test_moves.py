@@ -84,6 +84,6 @@ def test_the_settlement_in_lua_has_the_return_codes_of_the_table():
 
 
 def test_open_means_the_same_in_lua():
-    """`tasks.open` names exactly the states that are not terminal."""
-    code = sources.functions("tasks")["tasks.open"].code
+    """`tasks.is_open` names exactly the states that are not terminal."""
+    code = sources.functions("tasks")["tasks.is_open"].code
     assert {TaskState(state) for state in re.findall(r"== '(\w+)'", code)} == OPEN

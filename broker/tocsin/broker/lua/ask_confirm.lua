@@ -13,7 +13,7 @@ local call = args.instance .. ':' .. args.call
 local waited = redis.call('ZREM', key.attending(args.request), call) == 1
 local m = ask.reply and read(key.message(ask.reply)) or {}
 if ask.reply and not ask.confirmed and (not m.kind or m.state == 'taken' or m.state == 'handled') then
-  return { 'elsewhere', m.by or '' }   -- its record goes an hour after it was handled as mail
+  return { 'elsewhere', m.by or '' }   -- its record may have gone since it was handled as mail
 end
 if ask.confirmed and waited then
   redis.call('HSET', key.message(args.request), 'confirmed', ask.confirmed .. ' ' .. call)

@@ -19,7 +19,7 @@ for _, delivery in ipairs({ 'steer', 'follow_up' }) do
     if not elsewhere and #batch >= limit then
       more = more + 1
     elseif not elsewhere then
-      local m = reading.open(delivery, entry[1], entry[2], held[1] == 'taken' and 'taken' or 'shown')
+      local m = reading.prepare(delivery, entry[1], entry[2], held[1] == 'taken' and 'taken' or 'shown')
       if m then
         batch[#batch + 1] = m
         if held[1] ~= 'shown' and held[1] ~= 'taken' then shown[#shown + 1] = m.id end

@@ -50,7 +50,7 @@ for _, delivery in ipairs({ 'steer', 'follow_up' }) do
     end
     local entries = unread(stream, math.max(count, 1))
     for _, entry in ipairs(entries) do
-      local m = reading.open(delivery, entry[1], entry[2], 'taken')
+      local m = reading.prepare(delivery, entry[1], entry[2], 'taken')
       if m then
         batch[#batch + 1] = m
         woken = woken or m.wakes == '1'

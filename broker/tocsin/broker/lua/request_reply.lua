@@ -48,8 +48,7 @@ if m.kind == 'request' then
     args.answer_digest, 'answer', args.body, 'answer_data', args.data, 'answer_late',
     late and 1 or 0, 'answered_by', args.agent, 'answered_at', now)
   if late then
-    wakes = m.request ~= 'cancelled' and
-      (m.task == '' or tasks.open({ state = redis.call('HGET', key.task(m.task), 'state') }))
+    wakes = m.request ~= 'cancelled' and (m.task == '' or tasks.still_open(m.task))
     mail.withdraw(args.request, 'answered')
   else
     requests.close(args.request, m, 'answered')
@@ -61,7 +60,6 @@ local reply = { id = args.message, kind = 'reply', sender = args.agent,
   body = args.body, data = args.data, digest = args.digest }
 if m.ask == '1' then
   mail.record(reply)
-  mail.told(reply)
   attendance.answered(args.request, m.sender, args.message, wakes)
 else
   mail.send(reply)

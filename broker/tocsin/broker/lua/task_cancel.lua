@@ -8,7 +8,7 @@
 
 seat.prove_parent()
 local task = tasks.need(args.task)
-if not tasks.open(task) then
+if not tasks.is_open(task) then
   seat.active()
   if task.state ~= 'cancelled' then
     tasks.late(args.task, 'late_cancel', string.sub(args.reason, 1, 200), { task = args.task, reason = args.reason })

@@ -22,7 +22,7 @@ text.check_envelope(args.description, '', 'description')
 local earlier
 if args.continues ~= '' then
   earlier = tasks.need(args.continues)
-  if tasks.open(earlier) then
+  if tasks.is_open(earlier) then
     refuse('wrong_state', 'continues: task ', args.continues, ' is still ', earlier.state,
       '; only an ended task can be continued')
   end
@@ -65,6 +65,5 @@ if free then
 else
   redis.call('ZADD', key.queue(args.child), now, args.task)
   mail.record(envelope)
-  mail.told(envelope)
 end
 return { 'delegated', redis.call('HGETALL', key.task(args.task)), {} }

@@ -12,7 +12,7 @@ if task.agent ~= args.agent or task.generation ~= me.generation then
   refuse('forbidden', 'task ', args.task, " belongs to agent '", task.agent, "'; only its owner ",
     'may say it is done (the parent may cancel it)')
 end
-if not tasks.open(task) then
+if not tasks.is_open(task) then
   if task.done_digest == args.digest then
     return { 'duplicate', redis.call('HGETALL', key.task(args.task)), {} }
   end

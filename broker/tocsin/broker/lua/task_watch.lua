@@ -11,7 +11,7 @@ for _, id in ipairs(wanted) do records[id] = tasks.need(id) end
 local answer = { 'watching' }
 for _, id in ipairs(wanted) do
   local task = records[id]
-  if not tasks.open(task) then
+  if not tasks.is_open(task) then
     answer[#answer + 1] = { id, redis.call('HGETALL', key.task(id)) }
   else
     if task.watch and task.watch ~= '' and task.watch ~= 'each' then

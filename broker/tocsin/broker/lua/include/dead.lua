@@ -171,7 +171,7 @@ function dead.obstacle(id, m)
     return "agent '" .. m.to .. "' as it was then was closed; send it anew to somebody, or drop it"
   end
   local state = m.task ~= '' and redis.call('HGET', key.task(m.task), 'state')
-  local over = m.task ~= '' and not tasks.open({ state = state })
+  local over = m.task ~= '' and not tasks.is_open({ state = state })
   if m.kind == 'task' and over then
     return 'task ' .. m.task .. ' is ' .. (state or 'gone') .. ', and what is settled stays so; ' ..
       'delegate a new task that continues it (continues=, `tocsin task retry`), and drop this'

@@ -10,12 +10,12 @@ local function open_ask(id)
   local m = message(id)
   return m.request == 'open' and m.ask == '1'
 end
-local function slot(owner, id) return tasks.open(task(id)) and task(id).agent == owner end
+local function slot(owner, id) return tasks.is_open(task(id)) and task(id).agent == owner end
 
 -- Whether a timer is of something that it could still happen to.
 local timers = {
   close = function(id) return id == 'herd' and herd.state == 'closing' or agent_is(id, 'closing') end,
-  deadline = function(id) return tasks.open(task(id)) end,
+  deadline = function(id) return tasks.is_open(task(id)) end,
   reply = function(id) return message(id).request == 'open' end,
   ceiling = function(id) return open_ask(id) end,
   window = function(id) return open_ask(id) end,

@@ -26,8 +26,8 @@ function lease.absent(agent)
   timer.set('8:away:' .. agent, now + tonumber(herd.away_after))
 end
 
--- Takes up or renews the calling instance's lease, which a shorter setting cuts at no renewal. An agent that was away is back: a parent is
--- reminded now of what went stale meanwhile.
+-- Takes up or renews the calling instance's lease, which a shorter setting cuts at no renewal. An
+-- agent that was away is back: a parent is reminded now of what went stale meanwhile.
 function lease.touch()
   local was_live = lease.live(args.agent)
   local ends = manual and FOREVER or wall + tonumber(herd.lease)

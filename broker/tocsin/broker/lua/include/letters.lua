@@ -63,7 +63,7 @@ end
 -- An open question: whom it waits on, who asked, the task that waits, when it ends.
 local function question(id, m)
   local task = m.task ~= '' and redis.call('HGET', key.task(m.task), 'state')
-  local ended = m.task ~= '' and not tasks.open({ state = task }) and 'settled' or
+  local ended = m.task ~= '' and not tasks.is_open({ state = task }) and 'settled' or
     mend.whether(m.to, m.seq) == 'closed' and 'agent_closed' or
     mend.whether(m.sender, nil, m.sender_generation) == 'closed' and 'asker_closed'
   if ended then

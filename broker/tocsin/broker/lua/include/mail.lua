@@ -1,6 +1,16 @@
 -- Envelopes: a record each, and an entry in the recipient's stream while it is there to be read.
 -- States of a record: queued (its task waits for a slot), held (an ask's answer, for who waits),
--- delayed, accepted, shown, taken; then handled, withdrawn or dead. `by` and `entry` are the fence: who holds it, from which delivery.
+-- delayed, accepted, shown, taken; then handled, withdrawn or dead. `by` and `entry` are the fence:
+-- who holds it, from which delivery.
+--
+-- In this order:
+--   to reach    stream, ring (an agent's)
+--   to send     add (its recipient can read it), record (it is there), send (both), notice (by Tocsin)
+--   to find     need, readable (a record, or a refusal), repeated (of the same call), head (in short)
+--   to end      unlist (off its stream), retire (its record, later), take_back, withdraw (if unread)
+--   to go back  pointless (no), hand_back (it comes again, perhaps later)
+--   to count    unread
+-- Handing over is `reading`, what nobody can or may handle any more is `dead`.
 
 function mail.stream(agent, delivery)
   if delivery == 'steer' then return key.steer(agent) end
@@ -42,9 +52,9 @@ end
 local OPTIONAL = { 'thread', 'reply_to', 'hops', 'body', 'data', 'late', 'request', 'opened_at',
   'deadline' }
 
--- Records an envelope. `m`: id kind sender to delivery wakes, and as they apply task digest
--- sender_generation state and what is OPTIONAL, which is not there if it is empty; `placed`: what
--- `place` said.
+-- Records an envelope, accepted by this. `m`: id kind sender to delivery wakes, and as they apply
+-- task digest sender_generation state and what is OPTIONAL, which is not there if it is empty;
+-- `placed`: what `place` said.
 function mail.record(m, placed)
   local fields = { 'kind', m.kind, 'sender', m.sender, 'to', m.to,
     'delivery', m.delivery or 'follow_up', 'wakes', m.wakes and 1 or 0, 'task', m.task or '',
@@ -58,17 +68,20 @@ function mail.record(m, placed)
   end
   for _, value in ipairs(placed or {}) do fields[#fields + 1] = value end
   redis.call('HSET', key.message(m.id), unpack(fields))
-end
-
--- The line in the journal that an envelope was accepted.
-function mail.told(m)
   journal('accepted', { message = m.id, kind = m.kind, sender = m.sender, recipient = m.to,
     task = m.task, late = m.late })
 end
 
 function mail.send(m)
   mail.record(m, place(m.id, m.to, m.delivery or 'follow_up', m.wakes))
-  mail.told(m)
+end
+
+-- A system message, at most one of each id; `data.about` says what it tells.
+function mail.notice(id, to, wakes, delivery, task, data)
+  if redis.call('EXISTS', key.message(id)) == 1 then return end
+  if redis.call('HGET', key.agent(to), 'state') ~= 'open' then return end
+  mail.send({ id = id, kind = 'notice', sender = '@tocsin', to = to, wakes = wakes,
+    delivery = delivery, task = task, data = cjson.encode(data) })
 end
 
 -- The record of a message (`m`, where it was read already), or a refusal.
@@ -101,17 +114,9 @@ function mail.repeated(id, digest)
   return true
 end
 
--- A system message, at most one of each id; `data.about` says what it tells.
-function mail.notice(id, to, wakes, delivery, task, data)
-  if redis.call('EXISTS', key.message(id)) == 1 then return end
-  if redis.call('HGET', key.agent(to), 'state') ~= 'open' then return end
-  mail.send({ id = id, kind = 'notice', sender = '@tocsin', to = to, wakes = wakes,
-    delivery = delivery, task = task, data = cjson.encode(data) })
-end
-
 -- What of a record decides where its envelope goes, and what a request's end needs; bodies are long
 -- and stay where they are.
-function mail.look(id)
+function mail.head(id)
   return pick(key.message(id), { 'kind', 'sender', 'sender_generation', 'to', 'delivery', 'wakes',
     'task', 'state', 'by', 'entry', 'request', 'was', 'reply', 'ask', 'round' })
 end
@@ -130,8 +135,9 @@ function mail.unlist(id, m)
   end
 end
 
--- An hour after both the envelope and what was expected of it have ended, the record goes.
--- Requests stay as long as tasks do, because a late answer must find its question.
+-- The record goes so long after both the envelope and what was expected of it have ended: unless
+-- told otherwise, after `receipt_retention`. Requests stay as long as tasks do, because a late answer
+-- must find its question.
 function mail.retire(id, kept_for)
   timer.set('9:forget:m:' .. id, now + (kept_for or tonumber(herd.receipt_retention)))
 end
@@ -147,7 +153,7 @@ end
 
 -- Takes back what nobody has begun to read.
 function mail.withdraw(id, reason)
-  local m = mail.look(id)
+  local m = mail.head(id)
   if m.state == 'queued' or m.state == 'delayed' or m.state == 'accepted' or m.state == 'shown' then
     mail.take_back(id, m, reason)
   end
@@ -156,7 +162,7 @@ end
 -- Whether what an envelope asks for has ended while somebody held it.
 function mail.pointless(m)
   if m.kind == 'request' then return not requests.answerable(m) end
-  return m.kind == 'task' and not tasks.open({ state = redis.call('HGET', key.task(m.task), 'state') })
+  return m.kind == 'task' and not tasks.still_open(m.task)
 end
 
 -- Gives held mail back, for anyone who serves the agent to take again. What is not to be done any

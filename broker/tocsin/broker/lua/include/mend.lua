@@ -75,7 +75,7 @@ function mend.task(id)
   local found = read(key.task(id))
   if not found.state then return end
   mend.member('tasks', key.tasks(), id, found.created_at)
-  if not tasks.open(found) then
+  if not tasks.is_open(found) then
     return mend.timed('9:forget:t:' .. id, found.settled_at + herd.task_retention, true)
   end
   if herd.state == 'closed' or mend.whether(found.agent, nil, found.generation) == 'closed' then

@@ -12,7 +12,7 @@ local function unsaid(id) journal('withdrawn', { message = id, kind = 'reminder'
 
 -- The record behind a stream entry, made ready to be handed over as `state` ('taken', 'shown');
 -- nil if there is nothing to hand over any more, in which case the entry is gone too.
-local function open(delivery, entry, fields, state)
+local function prepare(delivery, entry, fields, state)
   local id, m = dead.known(fields)
   if not m then error({ err = id }) end
   if fields[1] == 'r' and not m.state then
@@ -60,8 +60,8 @@ local function open(delivery, entry, fields, state)
 end
 
 -- The same; what cannot be read is a dead letter at once, and holds up nothing beside it.
-function reading.open(delivery, entry, fields, state)
-  local ok, m = pcall(open, delivery, entry, fields, state)
+function reading.prepare(delivery, entry, fields, state)
+  local ok, m = pcall(prepare, delivery, entry, fields, state)
   if ok then return m end
   dead.spoilt(args.agent, delivery, entry, fields, type(m) == 'table' and m.err or tostring(m))
   return nil
@@ -142,7 +142,7 @@ function reading.again(turn)
         local entry = redis.call('XRANGE', stream, pending[1], pending[1])[1]
         local id = entry and dead.named(entry[2])
         if id and redis.pcall('HGET', key.message(id), 'turn') == turn then
-          local m = reading.open(delivery, entry[1], entry[2], 'taken')
+          local m = reading.prepare(delivery, entry[1], entry[2], 'taken')
           if m then batch[#batch + 1] = m end
         end
       end
@@ -155,7 +155,7 @@ end
 -- 'over' (it was rerouted), 'fenced' when it went to another instance meanwhile. `entry`: the
 -- delivery it was taken by, or '' where the agent names a message it was shown.
 function reading.held(id, entry)
-  local m = mail.look(id)
+  local m = mail.head(id)
   if not m.kind and entry ~= '' then return 'fenced' end   -- another handled it, and it was forgotten
   mail.need(id, m)
   if m.to ~= args.agent then

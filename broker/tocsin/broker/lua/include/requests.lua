@@ -13,9 +13,9 @@ function requests.check(to, task, body, data, waits)
   end
   text.check_envelope(body, data)
   if task ~= '' then
-    local waits = tasks.own(task)
-    if not tasks.open(waits) then
-      refuse('wrong_state', 'task ', task, ' is ', waits.state, ' and can wait for nothing; ',
+    local asking = tasks.own(task)
+    if not tasks.is_open(asking) then
+      refuse('wrong_state', 'task ', task, ' is ', asking.state, ' and can wait for nothing; ',
         'ask without a task, or continue it with a new one')
     end
     if redis.call('ZCARD', key.questions(task)) >= tonumber(herd.max_open_requests) then
@@ -53,10 +53,7 @@ end
 
 -- Whether news of a request should wake its asker: the work it was asked for is still open.
 local function matters(m)
-  if m.task ~= '' then
-    local state = redis.call('HGET', key.task(m.task), 'state')
-    return state == 'created' or state == 'running' or state == 'waiting'
-  end
+  if m.task ~= '' then return tasks.still_open(m.task) end
   return redis.call('ZCARD', key.workload(m.sender)) > 0
 end
 

@@ -26,8 +26,8 @@ function seat.open_agent(name)
   return record
 end
 
--- `reading`: allowed in a closed herd, for as long as its records are kept.
-function seat.prove(reading)
+-- `closed_too`: allowed in a closed herd, for as long as its records are kept.
+function seat.prove(closed_too)
   seat.load()
   me = seat.agent(args.agent)
   if me.token ~= args.token then
@@ -38,7 +38,7 @@ function seat.prove(reading)
     refuse('unauthorized', "the token does not belong to agent '", args.agent, "' of herd '",
       args.herd, "'; use the token that its registration returned")
   end
-  if reading then return end
+  if closed_too then return end
   if herd.state ~= 'open' then
     refuse('herd_closed', "herd '", args.herd, "' is ", herd.state, ' and takes no new work')
   end
@@ -47,13 +47,13 @@ function seat.prove(reading)
   end
 end
 
-function seat.prove_parent(reading)
+function seat.prove_parent(closed_too)
   if args.agent ~= 'parent' then
     seat.load()
     refuse('forbidden', "only the parent of herd '", args.herd, "' may do this, not '",
       args.agent, "'; ask it with a message")
   end
-  seat.prove(reading)
+  seat.prove(closed_too)
 end
 
 -- Whether an envelope was put to the caller, and not to who had its name before.

@@ -1,7 +1,12 @@
 -- The life of a task: created -> running <-> waiting, and once into a terminal state.
 
-function tasks.open(task)
+function tasks.is_open(task)
   return task.state == 'created' or task.state == 'running' or task.state == 'waiting'
+end
+
+-- The same of a task whose record was not read.
+function tasks.still_open(id)
+  return tasks.is_open({ state = redis.call('HGET', key.task(id), 'state') })
 end
 
 -- The record of a task, or a refusal.
@@ -113,7 +118,7 @@ end
 -- it as a steer notice), wakes. Its oldest open question is kept for a task that continues it.
 function tasks.settle(id, state, how)
   local task = read(key.task(id))
-  if not tasks.open(task) then return end
+  if not tasks.is_open(task) then return end
   local open, records = redis.call('ZRANGE', key.questions(id), 0, -1), {}
   for i, request in ipairs(open) do records[i] = read(key.message(request)) end
   redis.call('HSET', key.task(id), 'state', state, 'settled_at', now, 'summary', how.summary or '',
