@@ -5,7 +5,7 @@
 -- args: clock herd mend records indexes
 -- answers: compared <index, owner, cursor of what goes on> <what was wrong, id, why it is broken> ...
 -- moves: asked broke cancelled released
--- include: timer lease mail dead tasks requests reminders asks attendance mend letters indexes
+-- include: timer lease mail dead tasks requests reminders asks attendance mend mend_herd mend_mail mend_indexes
 
 herd = pick(key.herd(), herd_fields)
 if not herd.state then   -- it has ended meanwhile, and its agents with it; or its record was lost
@@ -27,10 +27,11 @@ end
 
 for _, each in ipairs(cjson.decode(args.indexes)) do
   local kind, owner, cursor = unpack(each)
-  local next = checked(kind, indexes.check, kind, owner, cursor)
+  local next = checked(kind, mend_indexes.check, kind, owner, cursor)
   if next and next ~= '0' then more[#more + 1] = { kind, owner, next } end
 end
-local records = { m = letters.check, t = mend.task, a = mend.agent, r = mend.marker, h = mend.herd }
+local records = { m = mend_mail.check, t = mend_herd.task, a = mend_herd.agent, r = mend_herd.marker,
+  h = mend_herd.herd }
 for _, each in ipairs(cjson.decode(args.records)) do checked(each[2], records[each[1]], each[2], each[3]) end
 local answer = { 'compared', more }
 for _, list in ipairs({ mend.findings(), broken }) do

@@ -62,7 +62,7 @@ local INDEXES = {
 }
 
 -- Some entries of an index, from a cursor on; those that belong nowhere go. The next cursor.
-function indexes.check(kind, owner, cursor)
+function mend_indexes.check(kind, owner, cursor)
   local name, hash = INDEXES[kind](owner), kind == 'episodes'
   local found = hash and redis.call('HSCAN', name, cursor, 'COUNT', 100) or
     redis.call('ZSCAN', name, cursor, 'COUNT', 100)

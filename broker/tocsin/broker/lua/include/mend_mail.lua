@@ -64,8 +64,8 @@ end
 local function question(id, m)
   local task = m.task ~= '' and redis.call('HGET', key.task(m.task), 'state')
   local ended = m.task ~= '' and not tasks.is_open({ state = task }) and 'settled' or
-    mend.whether(m.to, m.seq) == 'closed' and 'agent_closed' or
-    mend.whether(m.sender, nil, m.sender_generation) == 'closed' and 'asker_closed'
+    mend.state_of(m.to, m.seq) == 'closed' and 'agent_closed' or
+    mend.state_of(m.sender, nil, m.sender_generation) == 'closed' and 'asker_closed'
   if ended then
     local tell = ended == 'agent_closed' and 'agent ' .. m.to .. ' was closed' or nil
     return mend.wrong('requests', id, function() requests.close(id, m, ended, tell) end)
@@ -90,13 +90,13 @@ end
 -- What an ask came to is kept for whoever waits to hear it, or becomes mail.
 local function untold(id, m)
   local kept = m.untold or m.reply and redis.call('HGET', key.message(m.reply), 'state') == 'held'
-  if not kept or mend.whether(m.sender, nil, m.sender_generation) ~= 'open' then return end
+  if not kept or mend.state_of(m.sender, nil, m.sender_generation) ~= 'open' then return end
   local timer_there = manual or redis.call('ZSCORE', key.due(), '7:attend:' .. id)
   if redis.call('ZSCORE', key.answers(m.sender), id) and timer_there then return end
   mend.wrong('answers', id, function() attendance.look(id) end)
 end
 
-function letters.check(id)
+function mend_mail.check(id)
   local m = read(key.message(id))
   if m.state == 'dead' then
     mend.member('dead', key.dead(), id, m.ended_at)
@@ -106,7 +106,7 @@ function letters.check(id)
   end
   if not m.state or dead.flaw(m, m.to, m.delivery) then return end   -- whoever reads it buries it
   if m.state == 'accepted' or m.state == 'shown' or m.state == 'taken' or m.state == 'delayed' then
-    local recipient = mend.whether(m.to, m.seq)
+    local recipient = mend.state_of(m.to, m.seq)
     if recipient == 'closed' then
       mend.wrong('mail', id, function() dead.bury(id, m, 'agent ' .. m.to .. ' was closed', true) end)
     elseif recipient == 'closing' then
