@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tests.lua import sources
 from tocsin.broker import errors, keys, scripts, settings
 from tocsin.broker.states import MOVES, OPEN, RETURN_CODES, TaskState
 
@@ -107,6 +108,15 @@ def scripts_table() -> str:
     return _table("script | what it does | answers | moves | in a full memory", rows)
 
 
+def includes_table() -> str:
+    """Every include, from the first sentence of its comment."""
+    rows = []
+    for name in sources.include_names():
+        comment = sources.text_of(f"include/{name}").split("\n\n")[0].replace("\n-- ", " ")
+        rows.append((f"`{name}`", comment.removeprefix("-- ").split(". ")[0].rstrip(".") + "."))
+    return _table("include | its subject", rows)
+
+
 def timers_table() -> str:
     """The timers of a herd."""
     rows = [
@@ -138,6 +148,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "keys": keys_table,
     "states": states_chart,
     "scripts": scripts_table,
+    "includes": includes_table,
     "timers": timers_table,
     "settings": settings_table,
     "errors": errors_table,
