@@ -71,7 +71,7 @@ def test_the_pure_files_do_no_io():
     """States, keys, rendering, validation and what makes calls import nothing that could."""
     folder = PROJECT / "broker/tocsin/broker"
     pure = "states keys envelopes records rendering causes validation ids caller"
-    pure += " herds agents tasks requests asks inbox dead why timers alerts repairs"
+    pure += " masking herds agents tasks requests asks inbox dead why timers alerts repairs"
     for name in pure.split():
         heavy = imported(folder / f"{name}.py") & {"redis", "socket", "asyncio", "threading", "os"}
         assert not heavy, f"{name}.py imports {heavy}"

@@ -21,7 +21,8 @@ from tests.waiting import wait_until, wait_until_async
 from tests.webhook import Webhook, webhook
 from tests.workers.cli.long_running import Running, running
 from tocsin.broker import AsyncBroker, Broker, ManualClock, keys, scripts
-from tocsin.broker.settings import EVENTS, NotifySettings
+from tocsin.broker.setting_values import EVENTS
+from tocsin.broker.settings import NotifySettings
 from tocsin.scheduler import AsyncScheduler, Scheduler
 from tocsin.scheduler._async import notify
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from tocsin.broker.durations import MAX_DURATION, MILLISECOND
 from tocsin.broker.errors import InvalidInput
+from tocsin.broker.masking import redacted
 from tocsin.broker.settings import (
     ENV_NAMES,
     OFFERED_THRESHOLDS,
@@ -26,7 +27,6 @@ from tocsin.broker.settings import (
     describe,
     from_record,
     parse_setting,
-    redacted,
     show_setting,
     to_record,
 )

@@ -17,9 +17,9 @@ from typing import Any
 from tocsin.broker.caller import Fleet, word
 from tocsin.broker.clock import from_ms
 from tocsin.broker.durations import MILLISECOND
+from tocsin.broker.masking import redacted
 from tocsin.broker.rendering import alert_of
 from tocsin.broker.scripts import Call, call
-from tocsin.broker.settings import redacted
 
 WANTED = timedelta(days=1)
 """So long after the last notifier looked, alerts are still noted for the next one."""

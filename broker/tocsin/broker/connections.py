@@ -26,9 +26,9 @@ from redis.crc import key_slot
 from redis.retry import Retry
 
 from tocsin.broker.errors import CODES, BrokerError, InvalidInput, Unavailable
+from tocsin.broker.masking import redacted
 from tocsin.broker.records import decode
 from tocsin.broker.scripts import Call
-from tocsin.broker.settings import redacted
 from tocsin.broker.urls import FORMS, Node, Place, Shape, parse
 
 T = TypeVar("T")

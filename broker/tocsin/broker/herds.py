@@ -11,9 +11,10 @@ from tocsin.broker.caller import Caller, Fleet, word
 from tocsin.broker.envelopes import AgentInfo, JournalEntry
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.ids import make_id
+from tocsin.broker.masking import shown
 from tocsin.broker.records import pairs, read_agent, read_journal
 from tocsin.broker.scripts import Call, call
-from tocsin.broker.settings import HerdSettings, from_record, shown, to_record
+from tocsin.broker.settings import HerdSettings, from_record, to_record
 from tocsin.broker.settings_files import Resolved, Source
 from tocsin.broker.validation import check_count
 from tocsin.broker.versions import MINE, SCHEMA

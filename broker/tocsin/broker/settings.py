@@ -4,27 +4,21 @@
 not given is not an opinion: it takes the layers below (`settings_files`) when a herd is opened, and
 stays as it is when one is reopened or set. Which fields were given is `model_fields_set`.
 
-In Python values are typed. What comes from text (files, variables, command lines, records) is
-validated with a context: the function that says where the setting of a name was found.
+What comes from text (files, variables, command lines, records) is validated with a context: the
+function that says where the setting of a name was found. `setting_values` has what is valid.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
-from urllib.parse import urlsplit
+from typing import Annotated, Any, NamedTuple, Self
 
 from annotated_types import Ge, Le
 from pydantic import (
-    AfterValidator,
-    AllowInfNan,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -34,9 +28,23 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from tocsin.broker import urls
 from tocsin.broker.durations import MAX_DURATION, MILLISECOND, Duration, show_duration
 from tocsin.broker.errors import InvalidInput
+from tocsin.broker.masking import origin, redacted, shown
+from tocsin.broker.setting_values import (
+    EVENTS,
+    Count,
+    Event,
+    Events,
+    FleetUrl,
+    Minutes,
+    Span,
+    Switch,
+    Tick,
+    WebhookUrl,
+    Whole,
+    Words,
+)
 from tocsin.broker.validation import NAME
 
 OPERATION = "settings"
@@ -47,59 +55,6 @@ OFFERED_THRESHOLDS = (0, 1, 2, 5, 10, 15, 30)
 
 Where = Callable[[str], str]
 """The context of text: says for people where the setting of this name was found."""
-
-
-def _from_text(value: object, info: ValidationInfo) -> object:
-    """Text as the number it means (`-2.5`, or `off`), if it comes from where all is text."""
-    if info.context is None or not isinstance(value, str):
-        return value
-    number = re.fullmatch(r"-?[0-9]{1,400}(\.[0-9]{1,400})?(e[+-]?[0-9]{1,3})?", value)
-    if number is None:
-        return 0 if value == "off" else value
-    return float(value) if number[1] or number[2] else int(value)
-
-
-Event = Literal["reminder", "blocked", "failed", "dead_letter", "agent_away", "unheard"]
-"""What a human is told of. `unheard` is a question to an agent without a live instance."""
-
-EVENTS: tuple[Event, ...] = get_args(Event)
-
-
-def _from_switch(value: object, info: ValidationInfo) -> object:
-    words = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
-    return words.get(value, value) if info.context and isinstance(value, str) else value
-
-
-def _from_words(value: object, info: ValidationInfo) -> object:
-    """A list as it is, or text: a JSON list, or words as a shell would part them."""
-    if info.context is not None and isinstance(value, str):
-        try:
-            value = json.loads(value) if value.lstrip().startswith("[") else shlex.split(value)
-        except ValueError:
-            return value
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _from_names(value: object, info: ValidationInfo) -> object:
-    if info.context is not None and isinstance(value, str):
-        value = [name.strip() for name in value.split(",")]
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _postable(url: str) -> str:
-    parts = urlsplit(url)
-    if not parts.hostname or parts.port == 0 or not re.fullmatch(r"https?://[!-~]{1,2048}", url):
-        raise ValueError("not what can be posted to")
-    return url
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_from_words)]
-Events = Annotated[tuple[Event, ...], BeforeValidator(_from_names)]
-Switch = Annotated[bool, BeforeValidator(_from_switch)]
-Minutes = Annotated[float, AllowInfNan(False), BeforeValidator(_from_text)]
-Count = Annotated[int, Ge(1), BeforeValidator(_from_text)]
-Tick = Annotated[Duration, Ge(100 * MILLISECOND)]
-Span = Annotated[Duration, Ge(MILLISECOND), Le(timedelta(days=7))]
 
 
 class SettingsModel(BaseModel):
@@ -197,7 +152,7 @@ class HerdSettings(SettingsModel):
 class ConnectionSettings(SettingsModel):
     """Where a fleet is. Shown without the password of its url; `url` itself has it."""
 
-    url: Annotated[str, AfterValidator(urls.check)] = "redis://127.0.0.1:6379/0"
+    url: FleetUrl = "redis://127.0.0.1:6379/0"
     """The Redis server"""
     fleet: Annotated[str, Field(pattern=f"^{NAME.pattern}$")] = "default"
     """The fleet's name on its server"""
@@ -215,13 +170,13 @@ class NotifySettings(SettingsModel):
 
     notify_command: Words = ()
     """Told of alerts as JSON on its stdin: words, run without a shell"""
-    notify_url: Annotated[str, AfterValidator(_postable)] | None = None
+    notify_url: WebhookUrl | None = None
     """Told of alerts as JSON by POST; redirects are not followed"""
     notify_private: Switch = False
     """Whether the url may lead to a private, loopback or link-local address"""
     notify_events: Events = EVENTS
     """The events that are told"""
-    notify_preview: Annotated[int, Ge(0), Le(1_000), BeforeValidator(_from_text)] = 200
+    notify_preview: Annotated[Whole, Ge(0), Le(1_000)] = 200
     """Characters of agents' texts that an alert shows; 0: none"""
     notify_timeout: Annotated[Duration, Ge(100 * MILLISECOND), Le(timedelta(minutes=5))] = (
         timedelta(seconds=10)
@@ -311,33 +266,6 @@ def unknown_setting(found: str, name: str, words: Mapping[str, str]) -> InvalidI
     near = get_close_matches(name[:64], words, n=1)
     hint = f"did you mean {words[near[0]]}?" if near else f"known are {', '.join(words.values())}"
     return InvalidInput(OPERATION, f"unknown setting {found}; {hint}")
-
-
-def redacted(url: str) -> str:
-    """`url` without its secrets: what may be shown, logged or put in an error.
-
-    Passwords are masked even where the url is malformed (one with an unescaped `/`, `?` or `@`),
-    so rather too much is masked than too little. Of the query only `db` and `protocol` are shown.
-    """
-    if not re.match(r"rediss?\+sentinel://[\w.-]+@[^@]*$", url):  # only the name of a primary
-        url = re.sub(r"(?s)^([\w+]+://)?([^:@/?#]*:)?.*@", r"\1\2***@", url)
-    return re.sub(r"([?&;](?!db=|protocol=)[^=&;]*=)[^&;]*", r"\1***", url)
-
-
-def origin(url: str) -> str:
-    """A webhook as it may be shown: its path and query are as secret as a password."""
-    found = re.match(r"(\w+://)(?:.*@)?([^/?#@]*)(.?)", url, re.DOTALL)
-    return f"{found[1]}{found[2]}{'/***' if found[3] else ''}" if found else "***"
-
-
-def shown(value: object) -> str:
-    """`value` as an error shows it: without passwords, at most about 80 printable characters."""
-    if isinstance(value, int) and value.bit_length() > 128:
-        return "a huge number"
-    if not (value is None or isinstance(value, str | int | float | timedelta)):
-        return f"a {type(value).__name__}"
-    text = repr(redacted(value) if isinstance(value, str) else value)
-    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def plain(value: Any) -> Any:

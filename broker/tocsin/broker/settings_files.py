@@ -34,6 +34,7 @@ from pydantic_settings import (
 )
 
 from tocsin.broker.errors import InvalidInput
+from tocsin.broker.masking import shown
 from tocsin.broker.settings import (
     ENV_NAMES,
     OPERATION,
@@ -45,7 +46,6 @@ from tocsin.broker.settings import (
     model_of,
     parse_setting,
     plain,
-    shown,
     unknown_setting,
 )
 

@@ -15,7 +15,8 @@ from urllib.parse import unquote, urlsplit
 import httpcore2
 
 from tocsin.broker.errors import Unavailable
-from tocsin.broker.settings import NotifySettings, origin
+from tocsin.broker.masking import origin
+from tocsin.broker.settings import NotifySettings
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 

@@ -28,8 +28,9 @@ from tocsin.broker.errors import (
 )
 from tocsin.broker.ids import PARENT, hash_token, make_id, make_token
 from tocsin.broker.leases import Leases
+from tocsin.broker.masking import shown
 from tocsin.broker.scripts import Call
-from tocsin.broker.settings import HerdSettings, shown
+from tocsin.broker.settings import HerdSettings
 from tocsin.broker.settings_files import resolve
 from tocsin.broker.signals import Settable
 from tocsin.broker.validation import check_count, check_id, check_name, check_token

@@ -26,7 +26,7 @@ from rich.text import Text
 
 from tocsin.broker.embedded import EmbeddedServerError
 from tocsin.broker.errors import BrokerError, Unavailable
-from tocsin.broker.settings import redacted
+from tocsin.broker.masking import redacted
 from tocsin.broker.urls import parse
 from tocsin.workers.cli.blocks import Line, clean
 

@@ -16,7 +16,7 @@ from tocsin.broker.embedded import EmbeddedServer, holder_of
 from tocsin.broker.embedded.binary import SERVER_NAMES, find_binary
 from tocsin.broker.embedded.errors import EmbeddedServerError
 from tocsin.broker.errors import Unavailable
-from tocsin.broker.settings import redacted
+from tocsin.broker.masking import redacted
 from tocsin.broker.settings_files import resolve_notify
 from tocsin.scheduler import AsyncScheduler
 from tocsin.workers.cli.blocks import Facts
