@@ -153,7 +153,7 @@ class Asking(Mailroom):
             return Outcome("answered", request.reply)
         if request.state == "open":
             return Outcome("pending")
-        if request.state == "no_reply":
-            return Outcome("no_reply", "", request.ask.silence, request.ask.limit)
-        ended = request.state in ("ceiling_active", "agent_closed")
-        return Outcome(request.state if ended else "request_cancelled")
+        if request.state in ("no_reply", "ceiling_active"):
+            return Outcome(request.state, "", request.ask.silence, request.ask.limit)
+        closed = request.state == "agent_closed"
+        return Outcome("agent_closed" if closed else "request_cancelled")

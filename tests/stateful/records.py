@@ -65,7 +65,7 @@ class Hold(NamedTuple):
 class Outcome(NamedTuple):
     """What came of an ask: `pending`, `answered` by a reply, or the code of the error it ended in.
 
-    `reason` and `limit` are those of a `no_reply`.
+    `limit` is what a `no_reply` or `ceiling_active` ran into, `reason` why a `no_reply` got none.
     """
 
     how: str
