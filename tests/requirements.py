@@ -45,7 +45,7 @@ PROMISES: dict[str, Promise] = {
     "P12": Promise("What was sent once is handled once in effect, whatever is retried."),
     "P13": Promise(
         "Nobody acts as somebody else: each call proves its agent by token; a child reaches only "
-        "its own herd and its own tasks."
+        "its own herd (and parents of others that accept it) and its own tasks."
     ),
     "P14": Promise("No herd sees, slows or breaks another."),
     "P15": Promise("No key outlives its owner."),

@@ -155,6 +155,12 @@ ROWS = [
         given=_task,
         like="question",
     ),
+    Row(
+        "AsyncAgent.message",
+        "outbox_send",
+        lambda s: s.scout.message("other/parent", "hello"),
+        like="another herd",
+    ),
     Row("AsyncAgent.reply", "request_reply", lambda s: s.planner.reply(s.given, "!"), _question),
     Row(
         "AsyncAgent.reply", "request_reply", lambda s: s.planner.reply(s.given, "!"), _mail, "mail"

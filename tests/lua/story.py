@@ -74,6 +74,7 @@ def tell(url: str, fleet: str) -> None:
             _losses(broker, parent, scout, clock, scheduler)
             _dead_letters(broker, parent, scout)
             _alerts(broker, parent, clock, scheduler)
+            _between_herds(broker, parent, scheduler)
             _views(broker, parent, scheduler)
         _endings(broker, parent, clock, scheduler)
 
@@ -270,6 +271,17 @@ def _dead_letters(broker: Broker, parent: Any, scout: Any) -> None:
     spoilt = [inbox.Spoilt(mail.envelope.message_id, mail.entry, unread) for mail in held]
     broker.run(inbox.bury(scout.caller, "receive", spoilt))
     parent.receive().ack()
+
+
+def _between_herds(broker: Broker, parent: Any, scheduler: Scheduler) -> None:
+    other = broker.open_herd("other", settings=HerdSettings(accepts_from=("release",)))
+    for to in ("other/parent", "nobody/parent"):
+        parent.message(to, "hello", key=to)
+        assert parent.message(to, "hello", key=to).duplicate
+    assert scheduler.tick() == {"forwarded": 1, "forwards_refused": 1}
+    other.receive().ack()
+    assert scheduler.tick() == {"news": 1}
+    other.close_herd()
 
 
 def _views(broker: Broker, parent: Any, scheduler: Scheduler) -> None:

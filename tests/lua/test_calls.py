@@ -19,6 +19,7 @@ from tocsin.broker import (
     herds,
     inbox,
     keys,
+    outbox,
     processes,
     repairs,
     requests,
@@ -35,6 +36,13 @@ from tocsin.broker.settings_files import resolve
 FLEET = Fleet("f", 16, None)
 CALLER = Caller(FLEET, "h", "parent", hash_token(make_token()), make_id("inst"))
 TASK, MESSAGE = make_id("task"), make_id("msg")
+OUTBOX = outbox.Outbox(
+    "h",
+    "g",
+    "inst_1",
+    [outbox.News("g/00/msg_1/handled", "0", MESSAGE, "handled", "")],
+    [outbox.Mail("g/11/msg_2", {"id": "msg_2", "seq": "1", "sender": "scout", "to": "parent"})],
+)
 ALERT = alerts.Alert("alert_1", "failed", "h", datetime(2026, 1, 1, tzinfo=UTC), 1, {})
 
 
@@ -87,6 +95,24 @@ def every_call() -> dict[str, scripts.Call[Any]]:
             thread="t",
             key="k",
             data={"a": 1},
+        ),
+        "message_abroad": requests.message(
+            CALLER,
+            "g/parent",
+            "hello",
+            task=None,
+            expects_reply=False,
+            reply_within=None,
+            delivery="steer",
+            thread="t",
+            key="k",
+            data={"a": 1},
+        ),
+        "take_outboxes": outbox.take(FLEET, keys.partition("f", 0), 1, 1, timedelta(seconds=1)),
+        "accept_mail": outbox.accept(FLEET, OUTBOX),
+        "hear_news": outbox.hear(FLEET, OUTBOX),
+        "note_outcomes": outbox.note(
+            FLEET, OUTBOX, [("g/11/msg_2", outbox.Outcome("later", "full"))], timedelta(seconds=1)
         ),
         "open_ask": asks.open_ask(
             CALLER,

@@ -17,12 +17,14 @@ from tocsin.broker import (
     ManualClock,
     Parent,
     errors,
+    outbox,
     processes,
     scripts,
     timers,
 )
 from tocsin.broker.embedded import EmbeddedServer
 from tocsin.scheduler import Scheduler
+from tocsin.scheduler._sync import forwarding
 
 ENDS_WORK = {
     "inbox_take",
@@ -52,6 +54,9 @@ AT_WORK = {"agent_probe", "agent_progress"}
 
 TELLS = {"alerts_take", "alert_end"}
 """What tells a human, and frees what was kept for that."""
+
+FORWARDS = {"outbox_take", "outbox_note", "outbox_hear"}
+"""What takes mail out of the outbox again; taking it in is refused, and it waits."""
 
 LOOKS = {
     "dead_list",
@@ -123,9 +128,9 @@ def full(server: EmbeddedServer, fleet_name: str) -> Iterator[Full]:
 
 
 def test_the_scripts_that_work_in_a_full_memory_are_those_that_end_work():
-    """A script is `allow-oom` for one of five reasons, and no other script is."""
+    """A script is `allow-oom` for one of six reasons, and no other script is."""
     allowed = {name for name in scripts.names() if scripts.load(name).memory == "allow-oom"}
-    assert allowed == ENDS_WORK | KEEPS_ALIVE | AT_WORK | TELLS | LOOKS
+    assert allowed == ENDS_WORK | KEEPS_ALIVE | AT_WORK | TELLS | FORWARDS | LOOKS
 
 
 def test_work_comes_to_its_end_in_a_full_memory(full, server):
@@ -194,6 +199,10 @@ LAST = "msg_0000000000000000000000002"
 
 REFUSED: dict[str, Callable[[Full, str, str], object]] = {
     "message_send": lambda f, task, request: f.scout.message("planner", "hello"),
+    "outbox_send": lambda f, task, request: f.scout.message("other/parent", "hello"),
+    "outbox_accept": lambda f, task, request: f.broker.run(
+        outbox.accept(f.broker.fleet(), outbox.Outbox("other", "h", "inst_1", [], []))
+    ),
     "task_delegate": lambda f, task, request: f.parent.delegate("scout", "Find it"),
     "task_watch": lambda f, task, request: f.parent.watch(task),
     "request_remind": lambda f, task, request: f.parent.remind(request),
@@ -215,7 +224,7 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
 
 def test_every_script_is_judged_here():
     """Each that is not `allow-oom` has its refusal below."""
-    allowed = ENDS_WORK | KEEPS_ALIVE | AT_WORK | TELLS | LOOKS
+    allowed = ENDS_WORK | KEEPS_ALIVE | AT_WORK | TELLS | FORWARDS | LOOKS
     assert REFUSED.keys() == set(scripts.names()) - allowed
 
 
@@ -293,6 +302,27 @@ def test_a_loop_is_stopped_and_told_of_in_a_full_memory(full):
             full.scout.reply(reply.message_id, "and you?")
     (notice,) = full.parent.receive()
     assert notice.data["about"] == "loop"
+
+
+def test_mail_between_herds_waits_while_the_memory_is_full(full):
+    """Case 19: news arrive; what has not arrived is put off, and comes when there is room."""
+    scheduler = Scheduler(full.broker, repair_every=None)
+    other = full.broker.open_herd("other", settings=HerdSettings(accepts_from=("h",)))
+    told = full.scout.message("other/parent", "told")
+    scheduler.tick()
+    other.receive().ack()
+    sent = full.scout.message("other/parent", "hello")
+    full.fill()
+
+    assert forwarding.forward(full.broker).counts == {"news": 1, "forwards_put_off": 1}
+
+    assert full.scout.receipt(told.message_id).state == "handled"
+    waits = full.scout.receipt(sent.message_id)
+    assert waits.state == "outgoing" and "memory" in (waits.error or "")
+    full.empty()
+    full.clock.advance(timedelta(seconds=2))
+    assert scheduler.tick() == {"forwarded": 1}
+    assert [mail.body for mail in other.receive()] == ["hello"]
 
 
 def test_what_was_refused_is_accepted_once_when_there_is_room(full):

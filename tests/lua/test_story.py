@@ -97,6 +97,7 @@ def test_every_bell_is_a_channel_of_the_fleet(seen):
         keys.bell("story", "release", agent)
         for agent in ("parent", "scout", "planner", "tester", "watcher")
     }
+    bells.add(keys.bell("story", "other", "parent"))
     assert channels == bells | {keys.doorbell("story")}
 
 
@@ -127,6 +128,9 @@ TOLD: dict[str, dict[str, set[str]]] = {
         "handled": {"handled"},
         "withdrawn": {"withdrawn"},
         "dead": {"dead"},
+        "outgoing": {"accepted"},
+        "forwarded": {"forwarded"},
+        "refused": {"refused"},
     },
     "task": {"created": {"delegated"}, **{str(s): {str(s)} for s in TaskState if s != "created"}},
 }

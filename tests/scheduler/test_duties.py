@@ -17,17 +17,20 @@ from tocsin.broker.embedded import EmbeddedServer
 from tocsin.broker.errors import Unavailable
 from tocsin.scheduler import AsyncScheduler, Scheduler
 from tocsin.scheduler._async.duty import AsyncDuty, AsyncLoop, Turn
+from tocsin.scheduler._async.forwarding import AsyncForwarding
 from tocsin.scheduler._async.repair import AsyncRepair
 from tocsin.scheduler._async.report import REPORT_EVERY, AsyncReport
 from tocsin.scheduler._async.timers import AsyncTimers
 
 
-@pytest.mark.parametrize("duty", [AsyncTimers, AsyncRepair, AsyncReport])
+@pytest.mark.parametrize("duty", [AsyncTimers, AsyncForwarding, AsyncRepair, AsyncReport])
 async def test_one_exception_in_a_duty_stops_neither_it_nor_another(
     monkeypatch, broker, duty, caplog
 ):
     """Case 32: it is told once, and the next pass comes after a short pause."""
-    turns: dict[type, int] = dict.fromkeys((AsyncTimers, AsyncRepair, AsyncReport), 0)
+    turns: dict[type, int] = dict.fromkeys(
+        (AsyncTimers, AsyncForwarding, AsyncRepair, AsyncReport), 0
+    )
 
     async def turn(self: object) -> Turn:
         turns[type(self)] += 1
@@ -135,7 +138,9 @@ async def test_a_report_tells_of_every_duty(broker):
     async def reported() -> bool:
         found = await broker.run(processes.reports(await broker.fleet()))
         duties = {each.scheduler: each.duties for each in found}
-        return duties.get(scheduler.name) == {"timers": "", "repair": "", "report": ""}
+        return duties.get(scheduler.name) == dict.fromkeys(
+            ["timers", "forwarding", "repair", "report"], ""
+        )
 
     for _ in range(100):
         if await reported():

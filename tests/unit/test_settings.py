@@ -54,7 +54,7 @@ def refused(model: Any = HerdSettings, /, **values: Any) -> str:
 POLICY = """
 stale_wait_threshold 5, reply_timeout 20m, task_deadline 1d, ask_window 10m, ask_ceiling 4h,
 away_after 10m, lease 30s, lease_renewal 10s, grace 30s, max_open_tasks 1, max_open_requests 100,
-inbox_limit 1000, max_attempts 5, body_limit 50000,
+inbox_limit 1000, accepts_from none, outbox_limit 1000, max_attempts 5, body_limit 50000,
 envelope_limit 65536, hop_limit 16, pair_rate 200, pair_window 1h, label_limit 64,
 task_retention 7d, receipt_retention 1h,
 dead_retention 30d, herd_retention 7d, journal_limit 10000, journal_retention 7d"""
@@ -327,6 +327,22 @@ def test_broken_records(name, text):
     """A text that is no value is refused, naming the field and the record."""
     with pytest.raises(InvalidInput, match=f"^settings: {name} in the herd's record is "):
         from_record({name: text})
+
+
+@pytest.mark.parametrize("names", [(), ("a",), ("*",), ("a-*", "b", "x*y", "1")])
+def test_the_herds_that_may_write_are_read_back(names):
+    """From a record, and as people write and see them."""
+    settings = HerdSettings(accepts_from=names)
+    assert from_record(to_record(settings)) == settings
+    assert parse_setting("accepts_from", ", ".join(names)) == names
+    assert parse_setting("accepts_from", show_setting("accepts_from", names)) == names
+
+
+@pytest.mark.parametrize("name", ["", "A", "a b", "a,b", "**", "*a*", "-a", "a.b", "x" * 65, "a/b"])
+def test_what_is_no_herd_that_may_write(name):
+    """Each is a name, or a pattern with one `*`."""
+    with pytest.raises(InvalidInput, match="names of herds, or patterns with one"):
+        HerdSettings(accepts_from=(name,))
 
 
 # ------------------------------------------------------------------------ how a human is told

@@ -83,7 +83,7 @@ class TimerLink(Model):
 
     kind: Literal["timer"] = "timer"
     timer: str
-    """deadline, reply, ceiling, window, deliver, attend, lease or away."""
+    """deadline, reply, ceiling, window, deliver, forward, attend, lease or away."""
     of: str
     """The task, message or agent whose timer it is."""
     task: str | None
@@ -164,6 +164,9 @@ _MAIL_STATES = {
     "handled": "was handled by {to} {ago}",
     "withdrawn": "was taken back {ago}",
     "dead": "went to the dead letters {ago}",
+    "outgoing": "waits in the outbox to be forwarded to {to}",
+    "forwarded": "was forwarded to {to} {ago}",
+    "refused": "was refused by the herd of {to} {ago}",
 }
 
 
@@ -218,6 +221,7 @@ _TIMERS = {
     "ceiling": ("the ceiling of {of}", "ends the ask"),
     "window": ("the window of {of}", "ends the ask unless its target is at work"),
     "deliver": ("the delay of {of}", "has it come again"),
+    "forward": ("the time until {of} is forwarded", "has it tried"),
     "attend": ("the time to fetch what {of} came to", "makes it mail"),
     "lease": ("the lease of {of}", "has its instances looked at: what a lost one held goes back"),
     "away": ("the patience with {of}", "tells the parent that it is away"),

@@ -69,9 +69,10 @@ class Model(BaseModel):
 
 
 class Envelope(Model):
-    """One immutable message between two agents of a herd.
+    """One immutable message between two agents.
 
-    `sender` is proven by its token; `@tocsin` is the broker itself, and no agent can bear that
+    `sender` is proven by its token, or, of another herd (`herd/agent`), was by its own herd when it
+    accepted the message; `@tocsin` is the broker itself, and no agent can bear that
     name. `attempts` counts earlier handlers that raised or died holding it. `late` marks a reply
     whose request had ended before it came.
     """
@@ -208,8 +209,9 @@ class Receipt(Model):
     """How far an envelope got, with times.
 
     `state` is queued, held, delayed, accepted, shown or taken; in the end handled, dead, or
-    withdrawn: taken back. `by` is the instance that holds or handled it. Of showings the first
-    counts, of takings the last.
+    withdrawn: taken back. Mail to another herd is outgoing, then forwarded or refused; that it was
+    taken there is not told, that it was handled or is dead is. `by` is the instance that holds or
+    handled it. Of showings the first counts, of takings the last.
     """
 
     message_id: str
@@ -230,10 +232,13 @@ class Receipt(Model):
     taken_by: str | None
     comes_at: datetime | None
     """When it is there again, while it is delayed."""
+    forwarded_at: datetime | None
+    """When the other herd took it in, of mail to one."""
     handled_at: datetime | None
     ended_at: datetime | None
     by: str | None
     attempts: int
+    """Of handlers, and of mail that is outgoing, how often it could not be forwarded."""
     error: str | None
     """What its last failed handler, or its holder's death, left."""
     reason: str | None

@@ -29,6 +29,13 @@ KEYS: dict[str, Key] = {
     "herds": Key("herds", "zset", "partition", "empty", "herd -> when it was opened"),
     "alerts": Key("alerts", "zset", "partition", "told", "alert for a human -> its next try"),
     "alerted": Key("alerted", "hash", "partition", "told", "what each of them says, its tries"),
+    "forwards": Key(
+        "forwards",
+        "zset",
+        "partition",
+        "empty",
+        "herd/other herd -> when its mail is forwarded next",
+    ),
     "herd": Key("h:{herd}", "hash", "herd", "herd_retention", "state, settings, sequence number"),
     "due": Key("h:{herd}:due", "zset", "herd", "herd_retention", "timer -> when it fires"),
     "waiting": Key("h:{herd}:waiting", "zset", "herd", "empty", "task -> waiting_since"),
@@ -93,6 +100,14 @@ KEYS: dict[str, Key] = {
         "ask of which somebody waits to hear",
     ),
     "dead": Key("h:{herd}:dead", "zset", "herd", "empty", "dead letter -> when it died"),
+    "outbox": Key("h:{herd}:outbox", "zset", "herd", "empty", "what is forwarded to other herds"),
+    "arrivals": Key(
+        "h:{herd}:arrivals",
+        "hash",
+        "herd",
+        "herd_retention",
+        "other herd -> how far its mail was judged, and as what",
+    ),
     "watch": Key("h:{herd}:w:{watch}", "set", "herd", "empty", "tasks still open of a watch"),
     "journal": Key("h:{herd}:journal", "stream", "herd", "herd_retention", "every transition"),
 }

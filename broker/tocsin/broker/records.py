@@ -160,6 +160,8 @@ def _wakes(record: Mapping[str, str]) -> tuple[WakeTry, ...]:
 
 
 def _not_tried(record: Mapping[str, str]) -> str:
+    if "/" in record["to"]:
+        return "its recipient is woken in its own herd"
     if record["wakes"] == "1":
         return _NOT_YET.get(record["state"], "it ended before it was there to be read")
     return f"it is quiet: {_QUIET.get(Kind(record['kind']), 'it waits for the next turn')}"
@@ -168,7 +170,12 @@ def _not_tried(record: Mapping[str, str]) -> str:
 def read_receipt(message_id: str, flat: list[str]) -> Receipt:
     """The receipt of a message record."""
     record = pairs(flat)
-    wake = _wakes(record)
+    wake, there = _wakes(record), record.get("there")
+    if there:  # what was heard of it from another herd
+        record |= {
+            "state": there,
+            f"{'handled' if there == 'handled' else 'ended'}_at": record["there_at"],
+        }
     return Receipt(
         message_id=message_id,
         kind=Kind(record["kind"]),
@@ -185,10 +192,11 @@ def read_receipt(message_id: str, flat: list[str]) -> Receipt:
         taken_at=_time(record.get("taken_at")),
         taken_by=record.get("taken_by"),
         comes_at=_time(record.get("comes_at") if record["state"] == "delayed" else None),
+        forwarded_at=_time(record.get("forwarded_at")),
         handled_at=_time(record.get("handled_at")),
         ended_at=_time(record.get("ended_at")),
         by=record.get("by") or None,
-        attempts=int(record["attempts"]),
+        attempts=int(record.get("tries", record["attempts"])),
         error=record.get("error") or None,
         reason=record.get("reason") or None,
         request=record.get("request") or None,

@@ -122,6 +122,13 @@ def _undelivered(data: Mapping[str, Any]) -> str:
     )
 
 
+def _refused(data: Mapping[str, Any]) -> str:
+    return (
+        f"Your {data['kind']} {data['message']} to {data['recipient']} was refused there:\n"
+        f"{_quoted(data['reason'])}\nNobody has read it."
+    )
+
+
 def _loop(data: Mapping[str, Any]) -> str:
     chain = f"it would be more than {data['count']} replies to replies in a chain (hop_limit)"
     often = f"they have answered each other {data['count']} times in a short time (pair_rate)"
@@ -142,6 +149,7 @@ _TEXTS = {
     "agent_away": _agent_away,
     "dead_letter": _dead_letter,
     "undelivered": _undelivered,
+    "refused": _refused,
     "loop": _loop,
 }
 

@@ -19,6 +19,7 @@ INDEXES = (
     "tasks",
     "agents",
     "dead",
+    "outbox",
     "due",
     "questions",
     "asked",

@@ -8,7 +8,7 @@ from typing import Any
 from tocsin.broker.caller import Caller, digest, word
 from tocsin.broker.envelopes import Delivery, Envelope, Sent
 from tocsin.broker.errors import InvalidInput
-from tocsin.broker.ids import make_id
+from tocsin.broker.ids import PARENT, make_id
 from tocsin.broker.scripts import Call
 from tocsin.broker.validation import (
     check_choice,
@@ -19,6 +19,7 @@ from tocsin.broker.validation import (
     check_line,
     check_name,
     check_text,
+    split_address,
 )
 
 
@@ -48,9 +49,23 @@ def message(
 ) -> Call[Sent]:
     """Writes to an agent of the herd; with `expects_reply` it is a request.
 
-    `waits`: refused for want of room, it is rung when there may be some.
+    `waits`: refused for want of room, it is rung when there may be some. `herd/agent` names an
+    agent of another herd, or of this one.
     """
     op = "message"
+    address = split_address(to)
+    if address and address[0] == caller.herd:
+        to = address[1]
+    elif address:
+        if expects_reply or reply_within is not None or task is not None:
+            raise InvalidInput(
+                op,
+                f"to {to} is an agent of another herd, which takes plain messages only: no "
+                "question (expects_reply), no task; say in the text what you want",
+            )
+        return _message_abroad(
+            caller, *address, body, delivery=delivery, thread=thread, key=key, data=data
+        )
     content: dict[str, str] = {
         "to": check_name(op, "to", to),
         "body": check_text(op, "body", body),
@@ -72,6 +87,41 @@ def message(
         lambda answer: _sent(message_id, answer),
         message=message_id,
         waits=int(waits),
+        digest=digest(**content),
+        **content,
+    )
+
+
+def _message_abroad(
+    caller: Caller,
+    herd: str,
+    agent: str,
+    body: object,
+    *,
+    delivery: object,
+    thread: object,
+    key: str | None,
+    data: Mapping[str, Any] | None,
+) -> Call[Sent]:
+    """Writes to the parent of another herd, by way of this herd's outbox."""
+    op = "message"
+    if agent != PARENT:
+        raise InvalidInput(
+            op, f"to {herd}/{agent} is a child of another herd; write to its parent, {herd}/parent"
+        )
+    content: dict[str, str] = {
+        "other": herd,
+        "body": check_text(op, "body", body),
+        "data": check_data(op, "data", data),
+        "thread": check_line(op, "thread", thread),
+        "delivery": check_choice(op, "delivery", delivery, Delivery),
+    }
+    message_id = caller.new_id("msg", op, key)
+    return caller.call(
+        "outbox_send",
+        op,
+        lambda answer: _sent(message_id, answer),
+        message=message_id,
         digest=digest(**content),
         **content,
     )

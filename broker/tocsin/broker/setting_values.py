@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
-from annotated_types import Ge, Le
-from pydantic import AfterValidator, AllowInfNan, BeforeValidator, ValidationInfo
+from annotated_types import Ge, Le, Len
+from pydantic import AfterValidator, AllowInfNan, BeforeValidator, Field, ValidationInfo
 
 from tocsin.broker import urls
 from tocsin.broker.durations import MILLISECOND, Duration
@@ -51,6 +51,10 @@ def _from_names(value: object, info: ValidationInfo) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _from_herds(value: object, info: ValidationInfo) -> object:
+    return () if info.context and value in ("", "none") else _from_names(value, info)
+
+
 def _postable(url: str) -> str:
     parts = urlsplit(url)
     if not parts.hostname or parts.port == 0 or not re.fullmatch(r"https?://[!-~]{1,2048}", url):
@@ -67,6 +71,10 @@ FleetUrl = Annotated[str, AfterValidator(urls.check)]
 WebhookUrl = Annotated[str, AfterValidator(_postable)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_from_words)]
 Events = Annotated[tuple[Event, ...], BeforeValidator(_from_names)]
+HerdName = Annotated[
+    str, Field(pattern=r"^([a-z0-9][a-z0-9_-]*\*?|\*)[a-z0-9_-]*$", min_length=1, max_length=64)
+]
+HerdNames = Annotated[tuple[HerdName, ...], Len(0, 1_000), BeforeValidator(_from_herds)]
 Switch = Annotated[bool, BeforeValidator(_from_switch)]
 Minutes = Annotated[float, AllowInfNan(False), BeforeValidator(_from_text)]
 Whole = Annotated[int, BeforeValidator(_from_text)]

@@ -37,6 +37,7 @@ from tocsin.broker.setting_values import (
     Event,
     Events,
     FleetUrl,
+    HerdNames,
     Minutes,
     Span,
     Switch,
@@ -108,6 +109,10 @@ class HerdSettings(SettingsModel):
     """Open questions one task may have at a time"""
     inbox_limit: Annotated[Count, Le(1_000_000)] = 1_000
     """Unread envelopes of one agent, above which new work is refused"""
+    accepts_from: HerdNames = ()
+    """Herds whose agents may write to this herd's parent: names, or patterns with one `*`"""
+    outbox_limit: Annotated[Count, Le(100_000)] = 1_000
+    """Messages that wait to be forwarded to one other herd; ten times as many to all"""
     max_attempts: Annotated[Count, Le(1_000)] = 5
     """Failed handlings after which an envelope becomes a dead letter"""
     body_limit: Annotated[Count, Le(1_000_000)] = 50_000
@@ -212,6 +217,7 @@ _KINDS: dict[Any, str] = {
     bool: "switch",
     tuple[str, ...]: "command",
     tuple[Event, ...]: "events",
+    HerdSettings.model_fields["accepts_from"].annotation: "herds",
     NotifySettings.model_fields["notify_url"].annotation: "webhook",
 }
 _RULES = {
@@ -225,6 +231,7 @@ _RULES = {
     "switch": "true or false",
     "command": 'a list of words such as ["notify-send", "Tocsin"]',
     "events": f"some of {', '.join(EVENTS)}",
+    "herds": "names of herds, or patterns with one '*' such as 'release-*', and '*' for all",
     "webhook": "a url such as https://hooks.example.com/tocsin",
     "fleet": "1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit",
 }
@@ -284,9 +291,8 @@ def show_setting(name: str, value: Any) -> str:
     if name == "notify_url":
         return origin(value) if value else "none"
     if isinstance(value, tuple):
-        return (
-            redacted(shlex.join(value)) or "none" if name == "notify_command" else ",".join(value)
-        )
+        text = redacted(shlex.join(value)) if name == "notify_command" else ",".join(value)
+        return text or ("" if name == "notify_events" else "none")
     if isinstance(value, bool):
         return "true" if value else "false"
     return "off" if name == "stale_wait_threshold" and value < 1 else str(plain(value))
@@ -355,10 +361,13 @@ def to_record(settings: HerdSettings, *, only_given: bool = False) -> dict[str, 
     """The fields as a herd's record keeps them and Lua reads them with `tonumber`.
 
     Durations are whole milliseconds, the threshold is the number of minutes as given, counts are
-    whole numbers. With `only_given` only the fields that were given: what reopening changes.
+    whole numbers, names have commas between them. With `only_given` only the fields that were
+    given: what reopening changes.
     """
     return {
-        name: str(value // MILLISECOND if isinstance(value, timedelta) else plain(value))
+        name: ",".join(value)
+        if isinstance(value, tuple)
+        else str(value // MILLISECOND if isinstance(value, timedelta) else plain(value))
         for name, value in settings
         if name in settings.model_fields_set or not only_given
     }

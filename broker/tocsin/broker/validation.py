@@ -21,6 +21,7 @@ from tocsin.broker.errors import InvalidInput, TooLarge
 E = TypeVar("E", bound=StrEnum)
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_ADDRESS = re.compile(f"({NAME.pattern})/({NAME.pattern})")
 _ID = re.compile(r"(task|msg|inst|watch)_[0-9a-z_-]{1,120}")
 _MEANT = {"task": "a task", "msg": "a message", "inst": "an instance", "watch": "a watch"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -44,11 +45,24 @@ def check_name(operation: str, field: str, value: object) -> str:
     """The name of a fleet, herd or agent."""
     if isinstance(value, str) and NAME.fullmatch(value):
         return value
+    if split_address(value):
+        raise InvalidInput(
+            operation,
+            f"{field} {_shown(value)} is not a name (1 to 64 of a-z, 0-9, '_' and '-'): it has a "
+            "herd before it, and only a plain message reaches another herd, and only its parent; "
+            "write it with `message`, and say in the text what you want",
+        )
     raise InvalidInput(
         operation,
         f"{field} {_shown(value)} is not a name: use 1 to 64 of a-z, 0-9, '_' and '-', "
         "starting with a letter or digit",
     )
+
+
+def split_address(value: object) -> tuple[str, str] | None:
+    """Herd and agent of `herd/agent`; None for anything else."""
+    found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    return (found[1], found[2]) if found else None
 
 
 def check_id(operation: str, field: str, value: object, prefix: str) -> str:

@@ -65,9 +65,11 @@ _ENTERED = {
 _REACHED = {
     "shown": ("shown_at",),
     "taken": ("taken_at",),
-    "handled": ("handled_at",),
+    "handled": ("there_at", "handled_at"),
     "withdrawn": ("ended_at",),
-    "dead": ("ended_at",),
+    "dead": ("there_at", "ended_at"),
+    "forwarded": ("forwarded_at",),
+    "refused": ("ended_at",),
 }
 
 
@@ -197,7 +199,8 @@ class _Chain:
         facts = self._find("message", name)
         if facts is None:
             return
-        record, state = facts.record, facts.record["state"]
+        record = facts.record
+        state = record.get("there") or record["state"]
         rung = record.get("wake:bell")
         entered, reason = _REACHED.get(state, ()), record.get("reason")
         over = record.get("request", "open") not in ("open", "dead")
@@ -218,12 +221,12 @@ class _Chain:
                 holder_lives=record.get("holder") == "alive",
                 reached=int(rung.split(" ")[1]) if rung and not rung.endswith(" -1") else None,
                 attempts=int(record["attempts"]),
-                reason=reason or None,
+                reason=reason or (state == "outgoing" and record.get("error")) or None,
             )
         )
         task = record.get("task") or None
         self._note(facts, name, *facts.due, task=task)
-        if state == "dead":
+        if state == "dead" and "there" not in record:
             self._dead(name, record)
         elif record["kind"] in _LEADING and task:
             self._told(name, record, task)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from tocsin.broker import Broker
+from tocsin.scheduler import Scheduler
+
 SCOUT = ("--seat", "release-42/scout")
 PLANNER = ("--seat", "release-42/planner")
 OTHER = ("--seat", "release-42/other")
@@ -86,3 +89,26 @@ def test_why_is_for_those_concerned_and_counts_as_no_presence(cli):
     assert (link["present"], link["away_since"]) == (False, None)
     assert cli.refused("why", "msg_nope")["code"] == "unknown_message"
     assert cli.json("why", question, *PLANNER)["todo"][0]["what"] == "answer"
+
+
+def test_a_message_to_another_herd(cli):
+    """The same command; what became of it is in its receipt, and in the journals of both herds."""
+    cli.good("herd", "open", "other", "--set", "accepts_from=release-*")
+    cli.staff()
+    parent = ("--seat", "release-42/parent")
+    sent = cli.json("message", "other/parent", "Hello.", *parent)["message_id"]
+    assert "outbox" in cli.good("why", sent, *parent).stdout
+    with Broker.connect(cli.url, fleet=cli.fleet) as broker:
+        assert Scheduler(broker).tick()["forwarded"] == 1
+        text = cli.good("message", "show", sent, *parent).stdout
+        assert "forwarded" in text and "woken in its own herd" in text
+        (mail,) = cli.json("inbox", "--seat", "other/parent")["envelopes"]
+        assert (mail["sender"], mail["body"]) == ("release-42/parent", "Hello.")
+        cli.good("ack", sent, "--seat", "other/parent")
+        Scheduler(broker).tick()
+    assert cli.json("message", "show", sent, *parent)["state"] == "handled"
+    assert "forwarded" in cli.good("herd", "journal", *parent).stdout
+    refused = cli.refused("message", "other/parent", "Which?", "--expects-reply", *parent)
+    assert refused["code"] == "invalid_input" and "plain messages only" in refused["detail"]
+    assert cli.json("settings", "get", "accepts_from", "--herd", "other")["value"] == ["release-*"]
+    assert "none" in cli.good("settings", "get", "accepts_from", "--herd", "release-42").stdout

@@ -98,13 +98,13 @@ class Agent:
         data: Mapping[str, Any] | None = None,
         wait: timedelta | float | None = None,
     ) -> Sent:
-        """Writes to another agent of the herd. It wakes; `steer` reaches a running turn.
+        """Writes to another agent of the herd, or a plain message to `other-herd/parent`.
 
-        With `expects_reply` it is a request: a linked `task` of the sender (or, for the parent, of
-        anyone) waits until it is answered, and is blocked if `reply_within` runs out (default: the
-        herd's `reply_timeout`; 0: as long as its task). The same `key` sends one message,
-        whichever process repeats it. While the recipient has too much unread, it waits for room as
-        long as `wait` says (a `timedelta` or seconds; None: not at all), then ends in `QueueFull`.
+        It wakes; `steer` reaches a running turn. With `expects_reply` it is a request: a linked
+        `task` of the sender (for the parent, of anyone) waits until it is answered, and is blocked
+        if `reply_within` runs out (default: the herd's `reply_timeout`; 0: as long as its task).
+        The same `key` sends one message, whoever repeats it. While the recipient has too much
+        unread, it waits for room as long as `wait` says, in seconds, then ends in `QueueFull`.
         """
         patience = None if wait is None else check_timeout("message", "wait", wait)
         call = requests.message(

@@ -4,7 +4,7 @@
 -- answers: closing | closed
 -- moves: cancelled released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders sweep attendance
+-- include: seat timer lease mail dead tasks requests reminders sweep attendance outbox
 
 seat.prove_parent(true)
 if herd.state == 'open' then

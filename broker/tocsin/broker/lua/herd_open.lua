@@ -24,7 +24,8 @@ local function store(fields)
 end
 if not known.state then
   store(args.settings)
-  redis.call('HSET', key.herd(), 'state', 'open', 'opened_at', now, 'sources', args.sources)
+  redis.call('HSET', key.herd(), 'state', 'open', 'opened_at', now, 'opened_by', args.instance,
+    'sources', args.sources)
   redis.call('ZADD', key.herds(), now, args.herd)
   redis.call('ZADD', key.agents(), now, 'parent')
   redis.call('HSET', key.agent('parent'), 'state', 'open', 'generation', 1, 'token', args.token,

@@ -4,7 +4,7 @@
 -- answers: acked <handled> <message ids of those that are another's now> ...
 -- moves: none
 -- memory: allow-oom
--- include: seat timer mail reading room
+-- include: seat timer mail reading room outbox
 
 -- Takes the entries of envelopes that the agent holds out of its streams, all at once.
 local function unlist(held)
@@ -41,6 +41,7 @@ room.made()
 for _, id in ipairs(handled) do
   redis.call('HSET', key.message(id), 'state', 'handled', 'handled_at', now, 'by', args.instance,
     'entry', '')
+  outbox.news(id, held[id], 'handled')
   if held[id].kind ~= 'request' then
     redis.call('HDEL', key.message(id), 'body', 'data')
     mail.retire(id)

@@ -5,7 +5,7 @@
 -- answers: mail <how many more> <record> ...
 -- moves: taken broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders reading attendance
+-- include: seat timer lease mail dead tasks requests reminders reading attendance outbox
 
 seat.prove()
 lease.touch()

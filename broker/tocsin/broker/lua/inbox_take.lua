@@ -7,7 +7,7 @@
 -- answers: mail <1 if more that wakes is unread> <record> ... | empty
 -- moves: taken broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders reading asks attendance room
+-- include: seat timer lease mail dead tasks requests reminders reading asks attendance room outbox
 
 seat.prove()
 lease.touch()

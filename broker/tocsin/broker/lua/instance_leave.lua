@@ -5,7 +5,7 @@
 -- answers: leaving | left
 -- moves: broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders asks attendance
+-- include: seat timer lease mail dead tasks requests reminders asks attendance outbox
 
 seat.prove(true)
 if me.state ~= 'open' or not redis.call('ZSCORE', key.instances(args.agent), args.instance) then

@@ -5,7 +5,7 @@
 -- answers: sent | late | duplicate <the answer that stands> | superseded <the answer that stands>
 -- moves: released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders text attendance loops
+-- include: seat timer lease mail tasks requests reminders text attendance loops outbox
 
 seat.prove()
 if mail.repeated(args.message, args.digest) then return { 'duplicate', args.message } end
@@ -30,13 +30,17 @@ if m.reply then
   end
   return { 'superseded', m.reply }
 end
-local asker = seat.open_agent(m.sender)
-if m.sender_generation ~= asker.generation then
+local other = outbox.split(m.sender)
+if other then
+  outbox.check(other)
+elseif m.sender_generation ~= seat.open_agent(m.sender).generation then
   refuse('agent_closed', "the agent '", m.sender, "' that sent ", args.request, ' was closed; ',
     'its name belongs to a newer one now')
 end
+local looping, in_turn
 if m.kind ~= 'request' then   -- an answer always fits
-  local looping = loops.chain(args.request, m) or loops.pair(args.message, m.sender)
+  looping = loops.chain(args.request, m)
+  if not looping then looping, in_turn = loops.pair(args.message, m.sender) end
   if looping then return looping end
 end
 
@@ -57,8 +61,10 @@ end
 local reply = { id = args.message, kind = 'reply', sender = args.agent,
   sender_generation = me.generation, to = m.sender, wakes = wakes, late = late and 1 or nil,
   task = m.task ~= '' and m.task or nil, thread = m.thread, reply_to = args.request, hops = loops.hops(m),
-  body = args.body, data = args.data, digest = args.digest }
-if m.ask == '1' then
+  body = args.body, data = args.data, digest = args.digest, in_turn = in_turn }
+if other then
+  outbox.send(reply, other)
+elseif m.ask == '1' then
   mail.record(reply)
   attendance.answered(args.request, m.sender, args.message, wakes)
 else

@@ -6,7 +6,7 @@
 -- answers: why <now> <1 if there was more> <kind, id, record, ...> ...
 -- moves: none
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests causes
+-- include: seat timer lease mail dead tasks requests causes outbox
 
 seat.prove(true)
 local answer, todo, seen = { 'why', string.format('%.0f', now), 0 }, {}, {}

@@ -14,6 +14,7 @@ from tocsin.broker.errors import BrokerError, Unavailable
 from tocsin.broker.ids import make_id
 from tocsin.broker.settings import NotifySettings
 from tocsin.scheduler._async.duty import AsyncDuty, AsyncLoop
+from tocsin.scheduler._async.forwarding import AsyncForwarding
 from tocsin.scheduler._async.notify import AsyncNotifier
 from tocsin.scheduler._async.repair import REPAIR_EVERY, AsyncRepair, Sweep, sweep
 from tocsin.scheduler._async.report import AsyncReport
@@ -46,7 +47,7 @@ class AsyncScheduler:
         self.name = make_id("sched")
         """The id under which this scheduler reports."""
         self._timers = AsyncTimers(broker)
-        self._duties: list[AsyncDuty] = [self._timers]
+        self._duties: list[AsyncDuty] = [self._timers, AsyncForwarding(broker)]
         if repair_every is not None:
             self._duties.append(AsyncRepair(broker, repair_every))
         self._notifier: AsyncNotifier | None = None

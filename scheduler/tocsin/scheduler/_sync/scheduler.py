@@ -16,6 +16,7 @@ from tocsin.broker.errors import BrokerError, Unavailable
 from tocsin.broker.ids import make_id
 from tocsin.broker.settings import NotifySettings
 from tocsin.scheduler._sync.duty import Duty, Loop
+from tocsin.scheduler._sync.forwarding import Forwarding
 from tocsin.scheduler._sync.notify import Notifier
 from tocsin.scheduler._sync.repair import REPAIR_EVERY, Repair, Sweep, sweep
 from tocsin.scheduler._sync.report import Report
@@ -48,7 +49,7 @@ class Scheduler:
         self.name = make_id("sched")
         """The id under which this scheduler reports."""
         self._timers = Timers(broker)
-        self._duties: list[Duty] = [self._timers]
+        self._duties: list[Duty] = [self._timers, Forwarding(broker)]
         if repair_every is not None:
             self._duties.append(Repair(broker, repair_every))
         self._notifier: Notifier | None = None

@@ -18,6 +18,7 @@ PAGE = 1_000
 
 _STYLES = STYLES | {
     "accepted": "cyan",
+    "forwarded": "blue",
     "shown": "blue",
     "taken": "blue",
     "handled": "green",

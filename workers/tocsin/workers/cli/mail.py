@@ -81,6 +81,9 @@ def message(
 
     With --expects-reply it is a question: the linked task waits until it is answered, and the
     parent is reminded once when that drags on.
+
+    `other-herd/parent` is the parent of another herd: it gets plain messages, if its herd's
+    setting accepts_from names this one; `tocsin message show` tells what became of one.
     """
     sent = session.agent().message(
         to,

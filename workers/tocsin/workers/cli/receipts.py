@@ -84,6 +84,7 @@ def show(session: Session, message: MessageId) -> None:
                 ("state", found.state),
                 ("accepted", when(found.accepted_at, now)),
                 *_tries(found, now),
+                ("forwarded", _step(found.forwarded_at, now)),
                 ("shown", _step(found.shown_at, now, found.shown_by)),
                 ("taken", _step(found.taken_at, now, found.taken_by)),
                 ("held by", holder),

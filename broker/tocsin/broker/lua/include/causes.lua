@@ -41,7 +41,7 @@ function causes.message(id, look)
   local m = pick(key.message(id), { 'kind', 'sender', 'sender_generation', 'to', 'was', 'seq', 'task',
     'state', 'by', 'body', 'wakes', 'accepted_at', 'shown_at', 'taken_at', 'handled_at', 'ended_at',
     'comes_at', 'attempts', 'error', 'reason', 'request', 'opened_at', 'closed_at', 'answered_by',
-    'reply', 'reply_to', 'silence', 'wake:bell', 'damaged' })
+    'reply', 'reply_to', 'silence', 'wake:bell', 'damaged', 'forwarded_at', 'there', 'there_at' })
   local task, episode = string.match(id, '^msg_reminder_(.+)_(%d+)$')
   if not m.kind and task then   -- nobody was handed it yet: its marker is all there is
     task = 'task_' .. task
@@ -56,11 +56,18 @@ function causes.message(id, look)
   if m.state == 'dead' then m.obstacle = dead.obstacle(id, m) end
   look('task', m.task)
   look('message', m.reply)
-  look('agent', m.to)
+  local other = outbox.split(m.to)
+  if not other then look('agent', m.to) end
   local holder = m.state == 'taken' and redis.call('ZSCORE', key.instances(m.to), m.by)
   m.holder = holder and tonumber(holder) > wall and 'alive' or ''
-  return { 'message', id, flat(m), due('2:reply:' .. id, '3:ceiling:' .. id, '4:window:' .. id,
-    '6:deliver:' .. id, '7:attend:' .. (m.reply_to or id)) }
+  local timers = due('2:reply:' .. id, '3:ceiling:' .. id, '4:window:' .. id, '6:deliver:' .. id,
+    '7:attend:' .. (m.reply_to or id))
+  local at = m.state == 'outgoing' and outbox.planned(other)
+  if at then
+    timers[#timers + 1] = 'forward'
+    timers[#timers + 1] = at
+  end
+  return { 'message', id, flat(m), timers }
 end
 
 function causes.agent(name, look)

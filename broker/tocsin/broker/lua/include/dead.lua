@@ -80,6 +80,7 @@ function dead.bury(id, m, reason, silent)
   redis.call('HINCRBY', key.message(id), 'deaths', 1)
   journal('dead', { message = id, kind = m.kind, sender = m.sender, recipient = m.to, reason = reason })
   keep(id, m)
+  outbox.news(id, m, 'dead')
   if silent then return end
   if id == 'msg_task_' .. (bare(m.task) or '') then
     tasks.settle(m.task, 'failed', { error = 'its envelope ' .. id .. ' was dead-lettered: ' ..

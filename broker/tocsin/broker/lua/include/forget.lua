@@ -7,7 +7,8 @@ local function forget_record(what)
   local kind, id = string.match(what, '^(%a):(.+)$')
   if kind == 'm' then
     local state = redis.call('HGET', key.message(id), 'state')
-    if state == 'handled' or state == 'withdrawn' or state == 'dead' or herd.state == 'closed' then
+    if state == 'handled' or state == 'withdrawn' or state == 'dead' or state == 'forwarded' or
+      state == 'refused' or herd.state == 'closed' then
       forget_message(id)
       redis.call('ZREM', key.dead(), id)
     end
@@ -24,8 +25,13 @@ local function forget_record(what)
   end
 end
 
--- One pass over what a closed herd left: its records in due order, then the herd itself.
+-- One pass over what a closed herd left: its records in due order, then the herd itself. What it still
+-- has to forward gets an hour, whatever the retention.
 local function forget_herd(limit)
+  local until_then = herd.closed_at + herd.herd_retention + 3600000
+  if now < until_then and redis.call('ZCARD', key.outbox()) > 0 then
+    return timer.set('9:forget:herd', until_then)
+  end
   local due = redis.call('ZPOPMIN', key.due(), limit)
   for i = 1, #due, 2 do
     local what = string.match(due[i], '^9:forget:(.+)$')
@@ -35,7 +41,7 @@ local function forget_herd(limit)
   for i = 1, #dead, 2 do forget_message(dead[i]) end
   local left = redis.call('ZRANGE', key.tasks(), 0, limit - 1)
   for _, task in ipairs(left) do forget_record('t:' .. task) end
-  if #due + #dead + #left > 0 then
+  if #due + #dead + #left + outbox.drop(limit) > 0 then
     timer.set('9:forget:herd', now)
     return
   end
@@ -43,7 +49,7 @@ local function forget_herd(limit)
     redis.call('DEL', key.agent(agent))
   end
   redis.call('DEL', key.agents(), key.herd(), key.journal(), key.waiting(), key.episodes(),
-    key.due(), key.tasks())
+    key.due(), key.tasks(), key.arrivals())
   redis.call('ZREM', key.herds(), args.herd)
 end
 

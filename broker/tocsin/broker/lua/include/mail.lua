@@ -1,7 +1,7 @@
 -- Envelopes: a record each, and an entry in the recipient's stream while it is there to be read.
 -- States of a record: queued (its task waits for a slot), held (an ask's answer, for who waits),
--- delayed, accepted, shown, taken; then handled, withdrawn or dead. `by` and `entry` are the fence:
--- who holds it, from which delivery.
+-- delayed, accepted, shown, taken; then handled, withdrawn or dead. (Those of mail to another herd,
+-- `outbox` has.) `by` and `entry` are the fence: who holds it, from which delivery.
 --
 -- In this order:
 --   to reach    stream, ring (an agent's)

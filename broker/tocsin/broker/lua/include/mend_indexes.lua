@@ -36,6 +36,16 @@ local belongs = {
   episodes = function(_, id) return task(id).state == 'waiting' end,
   tasks = function(_, id) return there(key.task(id)) end,
   agents = function(_, name) return there(key.agent(name)) end,
+  outbox = function(_, member)
+    local other, kind, seq, id = string.match(member, '^([a-z0-9_-]+)/([01])(%d+)/([^/]+)')
+    if not other then return false end
+    if not outbox.planned(other) then
+      mend.wrong('forwards', other, function() outbox.plan(other, now) end)
+    end
+    if kind == '0' then return true end   -- news tell all themselves
+    local m = message(id)
+    return m.state == 'outgoing' and outbox.member(other, seq, id) == member and outbox.split(m.to) == other
+  end,
   dead = function(_, id) return message(id).state == 'dead' end,
   questions = function(owner, id) return message(id).request == 'open' and message(id).task == owner end,
   asked = function(owner, id) return message(id).request == 'open' and message(id).to == owner end,
@@ -58,7 +68,7 @@ local INDEXES = {
   waiting = key.waiting, tasks = key.tasks, agents = key.agents, dead = key.dead, due = key.due,
   questions = key.questions, asked = key.asked, asking = key.asking, answers = key.answers,
   workload = key.workload, queue = key.queue, delayed = key.delayed, waking = key.waking,
-  episodes = key.episodes,
+  episodes = key.episodes, outbox = key.outbox,
 }
 
 -- Some entries of an index, from a cursor on; those that belong nowhere go. The next cursor.

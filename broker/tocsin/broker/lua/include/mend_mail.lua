@@ -96,6 +96,22 @@ local function untold(id, m)
   mend.wrong('answers', id, function() attendance.look(id) end)
 end
 
+-- Mail to another herd is in the outbox until it was forwarded or refused.
+local function outgoing(id, m)
+  if m.state ~= 'outgoing' then
+    local kept = (m.state == 'refused' or m.there == 'handled') and herd.receipt_retention or herd.dead_retention
+    local since = m.there == 'handled' and m.there_at or m.ended_at or m.forwarded_at
+    return mend.timed('9:forget:m:' .. id, since + kept, true)
+  end
+  local other = outbox.split(m.to)
+  local member = outbox.member(other, m.seq, id)
+  if redis.call('ZSCORE', key.outbox(), member) then return end
+  mend.wrong('outbox', id, function()
+    redis.call('ZADD', key.outbox(), 0, member)
+    outbox.plan(other, now)
+  end)
+end
+
 function mend_mail.check(id)
   local m = read(key.message(id))
   if m.state == 'dead' then
@@ -105,6 +121,7 @@ function mend_mail.check(id)
     mend.timed('9:forget:m:' .. id, m.ended_at + kept, true)
   end
   if not m.state or dead.flaw(m, m.to, m.delivery) then return end   -- whoever reads it buries it
+  if outbox.split(m.to) then return outgoing(id, m) end
   if m.state == 'accepted' or m.state == 'shown' or m.state == 'taken' or m.state == 'delayed' then
     local recipient = mend.state_of(m.to, m.seq)
     if recipient == 'closed' then
