@@ -18,8 +18,8 @@ def failing(cli):
         sent = [cli.json("message", "scout", body)["message_id"] for body in bodies]
         with Broker.connect(cli.url, fleet=cli.fleet) as broker:
             scout = broker.join("release-42", "scout", cli.token("release-42/scout"))
-            for _ in range(5):
-                scout.receive().nack(error=error)
+            while turn := scout.receive():
+                turn.nack(error=error)
         return sent
 
     return fail
