@@ -8,7 +8,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WORKERS ?= 3
+WORKERS ?= 4
 # Of `make chaos`: how long things break, and the seed that decides what (one of its own if empty).
 SECONDS ?= 60
 SEED ?=
