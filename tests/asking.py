@@ -97,12 +97,13 @@ async def join_in(herd: Herd, asker: AsyncChild, request: str, **how: Any) -> as
     return task
 
 
-async def _hears(asker: AsyncChild | AsyncParent) -> None:
-    """Its bell is heard from here on, so that no confirmation of that makes its ask look again."""
+async def hears(asker: AsyncChild | AsyncParent) -> None:
+    """Its bell is heard from here on, so that no confirmation of that makes it look again."""
     signal = AsyncSignal()
 
     async def rung() -> bool:
-        await asker.broker.link.command("test", "PUBLISH", asker.bell, "test")
+        link = asker.broker.link
+        await link.command("test", "PUBLISH", asker.bell, "test", key=asker.bell)
         return await signal.wait(0.05)
 
     with asker.broker.hear(asker.bell, "test", signal):
@@ -125,7 +126,7 @@ async def asking(
         key = keys.below(partition, "asking", herd=herd.name, agent=asker.agent)
         return set(await herd.broker.link.command("test", "ZRANGE", key, 0, -1))
 
-    await _hears(asker)
+    await hears(asker)
     before = await made()
     task = asyncio.create_task(asker.ask(to, body, **how))
 

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from tests.acceptance.load import FLEET, working
+from tests.asking import hears
 from tests.fleets import bodies, token_of
 from tests.lua.story import tell
 from tests.requirements import proves
@@ -74,8 +75,8 @@ async def test_a_bell_is_heard_whatever_node_it_rings_on(cluster, monkeypatch):
             scout = await broker.join(
                 parent.herd, "scout", token_of(await parent.register("scout"))
             )
+            await hears(scout)
             waiting = asyncio.create_task(scout.next_turn(timeout=20))
-            await asyncio.sleep(0.05)
             sent = await parent.message("scout", "wake")
             assert bodies(await waiting) == ["wake"]
             [tried] = (await parent.receipt(sent.message_id)).wake

@@ -84,8 +84,8 @@ async def test_an_entry_deleted_while_its_mail_is_in_hand(herd, stream):
 
 
 @proves("P15")
-def test_many_acked_messages():
-    """Case 7: memory stays flat, however many have been handled (`benchmarks soak`: 100,000)."""
+def test_a_hundred_thousand_acked_messages():
+    """Case 7: memory stays flat, however many messages have been handled."""
     clock = ManualClock()
     used = []
     with (
@@ -97,7 +97,7 @@ def test_many_acked_messages():
         scout = broker.join("h", "scout", token_of(parent.register("scout")))
         scheduler = Scheduler(broker)
         for _ in range(10):
-            for _ in range(3):
+            for _ in range(10):
                 calls = [
                     requests.message(
                         parent.caller,
@@ -121,7 +121,7 @@ def test_many_acked_messages():
             scheduler.tick()
             used.append(client.info("memory")["used_memory"])
 
-    assert max(used[5:]) < used[4] * 1.05, used  # the journal has its length by then
+    assert max(used[2:]) < used[1] * 1.05, used
 
 
 async def test_an_inbox_listed_ten_times(herd):

@@ -288,6 +288,19 @@ async def _sent(parent, text: str) -> bool:
 # ------------------------------------------------------------------ scripts
 
 
+async def test_a_script_that_was_forgotten_is_sent_once_for_many_calls(own):
+    """Its text is long, and a scheduler visits many herds at once after a server's restart."""
+    with redis.Redis.from_url(own.url) as client:
+        async with AsyncBroker.connect(own.url, fleet="f") as broker:
+            parent = await broker.open_herd("h")
+            client.script_flush()
+            client.config_resetstat()
+            many = [herds.roster(parent.caller) for _ in range(50)]
+            assert len(await broker.link.run_many(many)) == 50
+            sent = client.info("commandstats")
+            assert sent["cmdstat_eval"]["calls"] == 1
+
+
 async def test_scripts_forgotten_at_any_moment(own):
     """SCRIPT FLUSH again and again, between a look and its repeat too: no call notices."""
     stop = threading.Event()

@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 import redis
 
+from tests.asking import hears
 from tests.fleets import bodies, reminders, token_of
 from tests.requirements import proves
 from tests.waiting import wait_until_async
@@ -86,8 +87,8 @@ async def test_a_stream_deleted_while_an_agent_waits(own, client, caplog):
         scout = await broker.join("h", "scout", token_of(await parent.register("scout")))
         await parent.message("scout", "first")
         await (await scout.receive()).ack()
+        await hears(scout)
         waiting = asyncio.create_task(scout.next_turn(timeout=30))
-        await asyncio.sleep(0.2)
         partition = (await broker.fleet()).partition("h")
         assert client.delete(keys.below(partition, "inbox", herd="h", agent="scout")) == 1
         for number in range(5):

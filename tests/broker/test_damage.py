@@ -99,3 +99,32 @@ async def test_a_broken_record_in_dead_hands_does_not_hold_up_who_serves_the_age
     (letter,) = await herd.parent.dead_letters()
     assert letter.message_id == f"msg_{task.id}" and "cannot be read" in letter.reason
     await command(herd, "DEL", key)
+
+
+async def test_a_task_that_was_written_over_does_not_hold_up_a_close(herd):
+    """Its agent is closed all the same, and the journal says what was set aside."""
+    task = await herd.working(herd.scout)
+    await command(herd, "DEL", key_of(herd, "task", task=task.id))
+    await command(herd, "SET", key_of(herd, "task", task=task.id), "nonsense")
+
+    await herd.parent.close("scout")
+
+    assert {info.agent: info.state for info in await herd.parent.roster()}["scout"] == "closed"
+    aside = [line for line in await herd.parent.journal() if line.event == "set_aside"]
+    assert [line.fields["task"] for line in aside] == [task.id]
+    await command(herd, "DEL", key_of(herd, "task", task=task.id))
+
+
+async def test_a_record_that_cannot_be_read_is_an_error_of_ours(herd):
+    """Whoever asks for it hears that it is damaged, and what to do, not what broke inside."""
+    task = await herd.working(herd.scout)
+    sent = await herd.parent.message("scout", "hello")
+    await command(herd, "HDEL", key_of(herd, "task", task=task.id), "created_at")
+    await command(herd, "HSET", key_of(herd, "message", message=sent.message_id), "kind", "weird")
+    for look in (
+        herd.parent.tasks(),
+        herd.parent.task(task.id),
+        herd.parent.receipt(sent.message_id),
+    ):
+        with pytest.raises(errors.InvalidEnvelope, match="tocsin doctor"):
+            await look

@@ -25,7 +25,7 @@ from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
-from tocsin.broker.errors import CODES, BrokerError, InvalidInput, Unavailable
+from tocsin.broker.errors import CODES, BrokerError, InvalidEnvelope, InvalidInput, Unavailable
 from tocsin.broker.masking import redacted
 from tocsin.broker.records import decode
 from tocsin.broker.scripts import Call
@@ -388,4 +388,11 @@ def read(call: Call[T], answer: Any) -> T:
     decoded = decode(answer)
     if decoded[0] == "refused":
         raise CODES[decoded[1]](call.operation, decoded[2])
-    return call.read(decoded)
+    try:
+        return call.read(decoded)
+    except (LookupError, ValueError, TypeError) as error:
+        raise InvalidEnvelope(
+            call.operation,
+            f"a record that the server keeps cannot be read ({type(error).__name__}: {error}); "
+            "somebody wrote over it: see what `tocsin doctor` finds",
+        ) from error

@@ -54,18 +54,16 @@ class Watch:
         if given is not None and (not callable(given) or inspect.iscoroutinefunction(given)):
             raise InvalidInput("ask", "probe must be a plain function returning totals by source")
         self.probe = probe
-        self._counts = self._looked = self._told = False
+        self._counting = self._looked = self._told = False
         self._counted: tuple[object] | None = None
         self._waiter: Settable | None = None
 
     def start(self, waiter: Settable) -> None:
         """Has it count, unless it is still at it; `waiter` is set when it is done."""
         self._waiter = waiter
-        if not self._counts:
-            self._counts = True
+        if not self._counting:
+            self._counting = True
             threading.Thread(target=self._count, name="tocsin-probe", daemon=True).start()
-        elif self._counted is not None:
-            waiter.set()
 
     def _count(self) -> None:
         assert self.probe is not None
@@ -73,6 +71,7 @@ class Watch:
             self._counted = (self.probe(),)
         except Exception as error:
             self._counted = (error,)
+        self._counting = False
         if self._waiter is not None:
             self._waiter.set()
 
@@ -80,10 +79,10 @@ class Watch:
         """What it has counted since the last of these, encoded for a script; empty without one."""
         if self.probe is None:
             return ""
-        if self._counted is None:
+        result, self._counted = self._counted, None
+        if result is None:
             return _NOTHING
-        (counted,) = self._counted
-        self._counted, self._counts = None, False
+        (counted,) = result
         first, self._looked = not self._looked, True
         try:
             if isinstance(counted, Exception):

@@ -130,10 +130,15 @@ class AsyncLink:
 
     async def _exchange(self, node: Node, calls: list[Call[Any]]) -> list[Any]:
         """The answers of one server; its failures take their places."""
-        answers = await self._send(node, calls)
-        unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-        if unknown:
-            again = await self._send(node, [calls[n] for n in unknown], whole=True)
+        answers = await self._send(node, calls, [False] * len(calls))
+        # The server remembers a text once it has it, unless it is made to forget it in between.
+        for each_whole in (False, True):
+            unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+            if not unknown:
+                break
+            first = {calls[n].script.name: n for n in reversed(unknown)}
+            whole = [each_whole or first[calls[n].script.name] == n for n in unknown]
+            again = await self._send(node, [calls[n] for n in unknown], whole)
             for n, answer in zip(unknown, again, strict=True):
                 answers[n] = answer
         failed = next((each for each in answers if isinstance(each, RedisError)), None)
@@ -142,11 +147,11 @@ class AsyncLink:
         return answers
 
     async def _send(
-        self, node: Node, calls: Sequence[Call[Any]], *, whole: bool = False
+        self, node: Node, calls: Sequence[Call[Any]], whole: Sequence[bool]
     ) -> list[Any]:
         pipeline = self._client(node).pipeline(transaction=False)
-        for call in calls:
-            pipeline.execute_command(*self._naming.command(call, whole=whole))
+        for call, with_text in zip(calls, whole, strict=True):
+            pipeline.execute_command(*self._naming.command(call, whole=with_text))
         replicated = [call.key for call in calls if call.script.key == "partition"][:1]
         if self._replicated and replicated:
             pipeline.execute_command("EVAL", MARK, 1, *replicated)

@@ -22,7 +22,7 @@ local more, broken = {}, {}
 local function checked(id, check, ...)
   local ok, result = pcall(check, ...)
   if ok then return result end
-  broken[#broken + 1] = { 'broken', id, type(result) == 'table' and result.err or tostring(result) }
+  broken[#broken + 1] = { 'broken', id, words(result) }
 end
 
 for _, each in ipairs(cjson.decode(args.indexes)) do

@@ -57,8 +57,7 @@ for _, member in ipairs(overdue()) do
     local kind, id = string.match(member, '^%d:(%a+):?(.*)$')
     local ok, duty, count = pcall(duties[kind] or error, id)
     if not ok then
-      local why = type(duty) == 'table' and (duty.err or cjson.encode(duty)) or tostring(duty)
-      journal('set_aside', { timer = member, error = why })
+      journal('set_aside', { timer = member, error = words(duty) })
       duty, count = 'set_aside', 1
     end
     if count > 0 then counts[duty] = (counts[duty] or 0) + count end

@@ -8,11 +8,7 @@
 -- include: seat timer mail tasks requests
 
 seat.prove_parent()
-local m = read(key.message(args.message))
-if not m.kind then
-  refuse('unknown_message', 'there is no message ', args.message, " in herd '", args.herd,
-    "'; its record may have ended")
-end
+local m = mail.need(args.message)
 if m.handing == args.call then return { 'duplicate', m.handed_from, m.state } end
 if m.state ~= 'taken' then
   refuse('wrong_state', 'message ', args.message, ' is ', m.state,

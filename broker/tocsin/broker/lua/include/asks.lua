@@ -5,10 +5,7 @@
 
 -- The record of an ask of the caller's own, or a refusal that says what it is instead.
 function asks.own(id)
-  local m = read(key.message(id))
-  if not m.kind then
-    refuse('unknown_message', 'there is no message ', id, " in herd '", args.herd, "'; its record may have ended")
-  end
+  local m = mail.need(id)
   if m.ask ~= '1' then
     refuse('wrong_state', 'message ', id, ' is not an ask; the answer to a question comes as mail')
   end

@@ -65,6 +65,12 @@ end
 local herd = {}   -- of the herd's record what this script names as `herd.<field>`, once it is read
 local me = {}     -- of the calling agent's record what `seat.agent` reads
 
+-- What was raised, as text.
+local function words(raised)
+  if type(raised) == 'table' then return raised.err or cjson.encode(raised) end
+  return tostring(raised)
+end
+
 -- One line of the herd's history. Texts are cut: it is for people to follow, not a store.
 local function journal(event, fields)
   for name, value in pairs(fields) do

@@ -119,7 +119,7 @@ function dead.spoilt(agent, delivery, entry, fields, why)
   redis.call('HSET', key.message(id), 'error', why)
   local ok, broke = pcall(dead.bury, id, m, 'it cannot be read: ' .. why)
   if not ok then   -- what hung on it is damaged, too
-    journal('set_aside', { message = id, error = type(broke) == 'table' and broke.err or tostring(broke) })
+    journal('set_aside', { message = id, error = words(broke) })
   end
 end
 

@@ -58,7 +58,7 @@ local function release(agent, instance, counted)
       local fields = entry and entry[2]
       local ok, broke = pcall(dead.returned, agent, delivery, pending[1], fields, counted and instance)
       if not ok then   -- it holds up neither what else was held nor who serves the agent now
-        dead.spoilt(agent, delivery, pending[1], fields, type(broke) == 'table' and broke.err or tostring(broke))
+        dead.spoilt(agent, delivery, pending[1], fields, words(broke))
       end
     end
     left = left - #held

@@ -63,7 +63,7 @@ end
 function reading.prepare(delivery, entry, fields, state)
   local ok, m = pcall(prepare, delivery, entry, fields, state)
   if ok then return m end
-  dead.spoilt(args.agent, delivery, entry, fields, type(m) == 'table' and m.err or tostring(m))
+  dead.spoilt(args.agent, delivery, entry, fields, words(m))
   return nil
 end
 
