@@ -33,6 +33,7 @@ NAMES = {
     "aclose": "close",
     "aclosing": "closing",
     "in_thread": "at_once",
+    "undisturbed": "uninterrupted",
     "together": "in_threads",
     "aiter": "iter",
     "anext": "next",

@@ -11,6 +11,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import random
 import signal
 import sys
 import threading
@@ -257,6 +258,27 @@ def asks(
         told()
 
 
+def interrupted(url: str, fleet: str, times: str) -> None:
+    """Calls and is interrupted as by Ctrl-C, at random moments; says whose answers it got."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    calls = interrupts = strange = 0
+    with Broker.connect(url, fleet=fleet) as broker:
+        while interrupts < int(times):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0003, 0.004))
+                while True:
+                    calls += 1
+                    strange += broker.link.command("test", "ECHO", str(calls)) != str(calls)
+            except KeyboardInterrupt:
+                interrupts += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        say("strange", strange)
+
+
 def scheduler(url: str, fleet: str, ahead: str = "0", repairs: str = "yes") -> None:
     """A scheduler that runs until SIGTERM."""
     skew(ahead)
@@ -327,6 +349,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
         gatherer,
         forker,
         async_forker,
+        interrupted,
         asker,
         worker,
         answerer,

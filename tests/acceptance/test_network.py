@@ -17,6 +17,7 @@ from functools import partial
 import pytest
 import redis
 
+from tests.acceptance.processes import Program
 from tests.fleets import bodies, token_of
 from tests.proxy import Proxy
 from tests.requirements import proves
@@ -283,6 +284,13 @@ async def _sent(parent, text: str) -> bool:
     except errors.Unavailable:
         return False
     return True
+
+
+@proves("P12")
+def test_three_hundred_interrupts_at_random_moments(url, fleet_name):
+    """Ctrl-C in the middle of whatever: every later answer is its own call's, and none hangs."""
+    with Program("interrupted", url, fleet_name, "300") as calls:
+        assert calls.says("strange", timeout=60) == "0"
 
 
 # ------------------------------------------------------------------ scripts

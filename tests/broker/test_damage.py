@@ -67,19 +67,6 @@ async def test_the_roster_shows_no_proof_of_anybody(herd):
     assert herd.scout.caller.token not in answer
 
 
-async def test_a_scheduler_says_when_nothing_can_be_served(herd):
-    """When no visit goes well, it is the server's trouble: the pass fails as a whole."""
-    await herd.waiting()
-    due = key_of(herd, "due")
-    await command(herd, "RENAME", due, due + ":kept")
-    await command(herd, "SET", due, "nonsense")
-
-    with pytest.raises(errors.Unavailable, match="WRONGTYPE"):
-        await herd.later(minutes=5)
-
-    await command(herd, "RENAME", due + ":kept", due)
-
-
 @pytest.mark.parametrize("end", [lapse, AsyncAgent.leave], ids=["died", "left"])
 async def test_a_broken_record_in_dead_hands_does_not_hold_up_who_serves_the_agent(herd, end):
     """What an instance held is given back, what is broken of it buried, and mail flows."""
@@ -128,3 +115,31 @@ async def test_a_record_that_cannot_be_read_is_an_error_of_ours(herd):
     ):
         with pytest.raises(errors.InvalidEnvelope, match="tocsin doctor"):
             await look
+
+
+async def test_the_only_herd_that_is_due_is_broken(herd):
+    """The scheduler says which, goes on, and is in no trouble itself."""
+    await herd.waiting()
+    due = key_of(herd, "due")
+    await command(herd, "RENAME", due, due + ":kept")
+    await command(herd, "SET", due, "nonsense")
+
+    assert await herd.later(minutes=5) == {"set_aside": 1}
+
+    await command(herd, "DEL", due)
+    await command(herd, "RENAME", due + ":kept", due)
+    assert await herd.later(minutes=1) == {"reminders": 1}
+
+
+async def test_a_herd_of_an_older_version(open_herd):
+    """What its record lacks is as it is by default, for every call."""
+    herd = await open_herd("old", "scout", "planner")
+    later = ("hop_limit", "pair_rate", "pair_window", "outbox_limit", "dead_retention")
+    await command(herd, "HDEL", key_of(herd, "herd"), *later, "journal_retention", "lease_renewal")
+    for number in range(3):
+        sent = await herd.scout.message("planner", str(number))
+        await herd.planner.reply(sent.message_id, "!")
+    turn = await herd.planner.receive()
+    await turn.nack(error="broke")
+    await herd.scout.message("elsewhere/parent", "abroad")
+    await herd.later(days=8)

@@ -84,7 +84,7 @@ def test_a_script_that_breaks_is_no_refusal(url, fleet_name, client):
     """A mistake in a script stays an error of the server, and is not taken for an answer."""
     with Broker.connect(url, fleet=fleet_name) as broker:
         parent = broker.open_herd("h")
-        client.hdel(f"{parent.caller.fleet.partition('h')}:h:h", "inbox_limit")
+        client.hset(f"{parent.caller.fleet.partition('h')}:h:h", "inbox_limit", "nonsense")
         parent.register("scout")
         with pytest.raises(BrokerError) as failed:
             parent.message("scout", "hello")

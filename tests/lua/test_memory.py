@@ -18,7 +18,6 @@ from tocsin.broker import (
     Parent,
     errors,
     outbox,
-    processes,
     scripts,
     timers,
 )
@@ -49,8 +48,8 @@ ENDS_WORK = {
 KEEPS_ALIVE = {"fleet_open", "instance_join", "instance_renew", "instance_leave"}
 """Without these no process could come and end anything."""
 
-AT_WORK = {"agent_probe", "agent_progress"}
-"""Without these who works in a full memory would be taken for silent by who asked it."""
+AT_WORK = {"agent_probe", "agent_progress", "scheduler_report"}
+"""Without these who works in a full memory would be taken for silent, or for dead."""
 
 TELLS = {"alerts_take", "alert_end"}
 """What tells a human, and frees what was kept for that."""
@@ -216,9 +215,6 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
     "herd_set": lambda f, task, request: f.parent.set_settings(HerdSettings(inbox_limit=5)),
     "herd_visit": lambda f, task, request: f.broker.run(timers.visit(f.broker.fleet(), "h", 10)),
     "herd_repair": lambda f, task, request: Scheduler(f.broker).repair(),
-    "scheduler_report": lambda f, task, request: f.broker.run(
-        processes.report(f.broker.fleet(), "s", {"pid": 1})
-    ),
 }
 
 

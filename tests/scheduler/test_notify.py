@@ -374,7 +374,7 @@ async def test_one_damaged_record_silences_no_alert_beside_it(
         record = keys.below(partition, "task", herd=herd.name, task=failing.id)
         await link.command("test", "SET", record, "nonsense")
     else:
-        name = f"alert_failed_{failing.id.partition('_')[2]}"
+        name = f"alert_failed_{herd.name}_{failing.id.partition('_')[2]}"
         await link.command("test", "HSET", keys.below(partition, "alerted"), name, "{nonsense")
     other = await herd.broker.open_herd("other-herd")
     await other.register("nobody")

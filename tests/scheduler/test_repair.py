@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 
+from tests.fleets import Herd, command, key_of, reminders
 from tests.leftovers import fleet_keys
 from tests.requirements import proves
 from tests.waiting import wait_until
@@ -557,3 +558,17 @@ def test_a_herd_whose_record_is_lost_is_told(scene):
         assert "record is gone" in found.why
     finally:
         scene.client.delete(*fleet_keys(scene.client, scene.broker.name))
+
+
+async def test_a_reminder_that_was_read_is_not_made_again(herd: Herd) -> None:
+    """Not even if its marker is lost after its record had its end."""
+    task, _ = await herd.waiting(reply_within=timedelta(days=1))
+    await herd.later(minutes=5)
+    await (await herd.parent.receive()).ack()
+    await herd.later(hours=2)
+    assert await command(herd, "DEL", key_of(herd, "reminded", task=task.id, episode="1")) == 1
+
+    await herd.scheduler.repair()
+
+    assert "reminders" not in await herd.later(minutes=1)
+    assert reminders(await herd.parent.receive()) == []

@@ -343,6 +343,10 @@ class Patience:
         return None if time.monotonic() + pause > self._last_try else pause
 
 
+_WRITTEN_OVER = "a record that the server keeps cannot be read, so somebody wrote over it"
+_SEE_DOCTOR = "see what `tocsin doctor` finds"
+
+
 def failure(operation: str, url: str, error: exceptions.RedisError) -> BrokerError:
     """What a failure of the server or the way to it means to the caller."""
     where = redacted(url)
@@ -380,6 +384,8 @@ def failure(operation: str, url: str, error: exceptions.RedisError) -> BrokerErr
             f"the memory of {where} is full, so new work is refused whole; let agents take and ack "
             "mail, or raise maxmemory, then try again",
         )
+    if "WRONGTYPE" in str(error):
+        return InvalidEnvelope(operation, f"{_WRITTEN_OVER} ({str(error)[:100]}); {_SEE_DOCTOR}")
     return Unavailable(operation, f"{where} answered: {str(error)[:300]}")
 
 
@@ -391,8 +397,5 @@ def read(call: Call[T], answer: Any) -> T:
     try:
         return call.read(decoded)
     except (LookupError, ValueError, TypeError) as error:
-        raise InvalidEnvelope(
-            call.operation,
-            f"a record that the server keeps cannot be read ({type(error).__name__}: {error}); "
-            "somebody wrote over it: see what `tocsin doctor` finds",
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        raise InvalidEnvelope(call.operation, f"{_WRITTEN_OVER} ({why}); {_SEE_DOCTOR}") from error

@@ -25,6 +25,7 @@ from importlib.resources import files
 from typing import Any, Generic, TypeVar
 
 from tocsin.broker import keys
+from tocsin.broker.settings import HerdSettings, to_record
 
 T = TypeVar("T")
 
@@ -103,8 +104,12 @@ def _assemble(header: Mapping[str, str], body: str) -> str:
     ]
     main = f"return finish(function()\n{body}\nend)"
     code = "\n".join([_lua("include/base"), *includes, main])
-    fields = ", ".join(f"'{name}'" for name in sorted(set(_HERD_FIELD.findall(code))))
-    return "\n".join([args, f"local herd_fields = {{ {fields} }}", keys.lua(code), code])
+    used = sorted(set(_HERD_FIELD.findall(code)))
+    fields = ", ".join(f"'{name}'" for name in used)
+    defaults = to_record(HerdSettings())
+    given = ", ".join(f"{name} = '{defaults[name]}'" for name in used if name in defaults)
+    herd = f"local herd_fields, herd_defaults = {{ {fields} }}, {{ {given} }}"
+    return "\n".join([args, herd, keys.lua(code), code])
 
 
 @cache

@@ -126,7 +126,8 @@ class AsyncAgent:
         """The result of a call, tried again when its recipient has read, or after a while."""
         ends, pause = time.monotonic() + patience, 0.25
         signal = AsyncSignal()
-        with self.broker.hear(self._bell(to), "room", signal):
+        own = to.removeprefix(f"{self.caller.herd}/")
+        with self.broker.hear(self._bell(own), "room", signal):
             while True:
                 signal.clear()
                 try:

@@ -24,7 +24,7 @@ from tocsin.broker.connections import (
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.records import decode
 from tocsin.broker.scripts import Call, Script
-from tocsin.broker.signals import AsyncCancellation, in_thread, together
+from tocsin.broker.signals import in_thread, together, undisturbed
 from tocsin.broker.urls import Node
 
 T = TypeVar("T")
@@ -88,8 +88,7 @@ class AsyncLink:
         left = dict(enumerate(calls))
         patience = Patience(self.server)
         while left:
-            with AsyncCancellation():
-                answers |= await self._round(left)
+            answers |= await undisturbed(partial(self._round, left))
             left = {n: call for n, call in left.items() if _may_go_well(answers[n])}
             pause = patience.pause(answers[next(iter(left))]) if left else None
             if pause is None:
@@ -182,10 +181,10 @@ class AsyncLink:
         while True:
             node = to or self.server.node_of(where)
             try:
-                with AsyncCancellation():
-                    if node is None:
-                        node = await in_thread(partial(self.server.find, where))
-                    return await send(self._client(node))
+                if node is None:
+                    find = partial(self.server.find, where)
+                    node = await undisturbed(partial(in_thread, find))
+                return await undisturbed(partial(send, self._client(node)))
             except RedisError as error:
                 if node is not None:
                     await self._doubt(node, error)

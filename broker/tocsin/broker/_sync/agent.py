@@ -128,7 +128,8 @@ class Agent:
         """The result of a call, tried again when its recipient has read, or after a while."""
         ends, pause = time.monotonic() + patience, 0.25
         signal = Signal()
-        with self.broker.hear(self._bell(to), "room", signal):
+        own = to.removeprefix(f"{self.caller.herd}/")
+        with self.broker.hear(self._bell(own), "room", signal):
             while True:
                 signal.clear()
                 try:

@@ -26,7 +26,7 @@ from tocsin.broker.connections import (
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.records import decode
 from tocsin.broker.scripts import Call, Script
-from tocsin.broker.signals import Cancellation, at_once, in_threads
+from tocsin.broker.signals import at_once, in_threads, uninterrupted
 from tocsin.broker.urls import Node
 
 T = TypeVar("T")
@@ -90,8 +90,7 @@ class Link:
         left = dict(enumerate(calls))
         patience = Patience(self.server)
         while left:
-            with Cancellation():
-                answers |= self._round(left)
+            answers |= uninterrupted(partial(self._round, left))
             left = {n: call for n, call in left.items() if _may_go_well(answers[n])}
             pause = patience.pause(answers[next(iter(left))]) if left else None
             if pause is None:
@@ -182,10 +181,10 @@ class Link:
         while True:
             node = to or self.server.node_of(where)
             try:
-                with Cancellation():
-                    if node is None:
-                        node = at_once(partial(self.server.find, where))
-                    return send(self._client(node))
+                if node is None:
+                    find = partial(self.server.find, where)
+                    node = uninterrupted(partial(at_once, find))
+                return uninterrupted(partial(send, self._client(node)))
             except RedisError as error:
                 if node is not None:
                     self._doubt(node, error)

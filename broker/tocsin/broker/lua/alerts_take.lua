@@ -18,7 +18,7 @@ local function content(id)
   local says = cjson.decode(redis.call('HGET', key.alerted(), id) or '{}')
   args.herd = says.herd
   if says.event == 'reminder' then
-    herd = pick(key.herd(), herd_fields)
+    load_herd()
     local wait = reminders.data(says.task, says.episode)
     if not wait then return nil end
     says.agent, says.request, says.question = wait.agent, wait.request, wait.question

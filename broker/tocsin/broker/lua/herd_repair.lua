@@ -7,7 +7,7 @@
 -- moves: asked broke cancelled released
 -- include: timer lease mail dead tasks requests reminders asks attendance mend mend_herd mend_mail mend_indexes outbox
 
-herd = pick(key.herd(), herd_fields)
+load_herd()
 if not herd.state then   -- it has ended meanwhile, and its agents with it; or its record was lost
   for _, each in ipairs(cjson.decode(args.records)) do
     if each[1] == 'a' and each[2] == 'parent' and redis.call('EXISTS', key.agent('parent')) == 1 then

@@ -38,7 +38,7 @@ local duties = {
   forget = function(id) return 'retention', forget.pass(id) end,
 }
 
-herd = pick(key.herd(), herd_fields)
+load_herd()
 timer.visit()
 if not herd.state then   -- nothing is left of it
   redis.call('DEL', key.due())
@@ -47,12 +47,16 @@ end
 local function overdue()
   return redis.call('ZRANGEBYSCORE', key.due(), '-inf', now, 'LIMIT', 0, args.limit)
 end
-for _, member in ipairs(overdue()) do   -- so that a window fires in its place, or not yet
+local members, moved = overdue(), false
+for _, member in ipairs(members) do   -- so that a window fires in its place, or not yet
   local ask = string.match(member, '^4:window:(.+)$')
-  if ask then pcall(asks.refresh, ask) end
+  if ask then
+    pcall(asks.refresh, ask)
+    moved = true
+  end
 end
 local counts = {}
-for _, member in ipairs(overdue()) do
+for _, member in ipairs(moved and overdue() or members) do
   if redis.call('ZREM', key.due(), member) == 1 then   -- not cleared by one that fired before it
     local kind, id = string.match(member, '^%d:(%a+):?(.*)$')
     local ok, duty, count = pcall(duties[kind] or error, id)

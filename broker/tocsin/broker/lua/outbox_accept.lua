@@ -6,7 +6,7 @@
 -- moves: none
 -- include: timer mail text room loops outbox arrivals
 
-herd = pick(key.herd(), herd_fields)
+load_herd()
 
 -- The last that was judged of this herd's, since it was opened by whom. One that has not sent anything
 -- for a year is forgotten, a few with each that is new.
@@ -28,13 +28,15 @@ for _, m in ipairs(cjson.decode(args.mail)) do
     outcome, reason = how, why
   elseif seq > last then
     outcome, reason = arrivals.judge(m)
-    if outcome ~= 'later' then last, how, why = seq, outcome, reason end
+    if outcome ~= 'later' then
+      last, how, why = seq, outcome, reason
+      if herd.state then   -- at once: should the next break, this one is not judged again
+        redis.call('HSET', key.arrivals(), args.origin,
+          string.format('%s %.0f %s %.0f %s', args.opened, last, how, now, why))
+      end
+    end
   end
   answer[#answer + 1] = { outcome, reason }
   if outcome ~= 'forwarded' then break end
-end
-if herd.state and last > 0 then
-  redis.call('HSET', key.arrivals(), args.origin,
-    string.format('%s %.0f %s %.0f %s', args.opened, last, how, now, why))
 end
 return answer

@@ -6,7 +6,7 @@
 -- memory: allow-oom
 -- include: timer mail outbox
 
-herd = pick(key.herd(), herd_fields)
+load_herd()
 for _, each in ipairs(herd.state and cjson.decode(args.news) or {}) do
   local seq, id, what, reason = unpack(each)
   local m = outbox.sent(id)

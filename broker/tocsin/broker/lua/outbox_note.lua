@@ -7,7 +7,7 @@
 -- memory: allow-oom
 -- include: timer mail outbox
 
-herd = pick(key.herd(), herd_fields)
+load_herd()
 for _, each in ipairs(herd.state and cjson.decode(args.outcomes) or {}) do
   local member, outcome, reason = unpack(each)
   local id, what = string.match(member, '^[^/]+/%d+/([^/]+)/?(.*)$')

@@ -3,6 +3,7 @@
 -- args: scheduler facts
 -- answers: schedulers <name, age in ms, facts> ...
 -- moves: none
+-- memory: allow-oom
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -12,7 +12,7 @@ from tocsin.broker import keys, timers
 from tocsin.broker._async.broker import AsyncBroker
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Fleet
-from tocsin.broker.errors import BrokerError
+from tocsin.broker.errors import BrokerError, Unavailable
 from tocsin.scheduler._async.duty import AsyncDuty, Turn
 
 log = logging.getLogger("tocsin.scheduler")
@@ -104,7 +104,8 @@ class AsyncTimers(AsyncDuty):
                 self.fired.update(answer)
                 if sum(answer.values()) >= VISIT:
                     behind.add(herd)
-            if broken.keys() >= set(visits):  # none went well: the server's trouble, not a herd's
+            # None went well, and not because records are broken: that is the server's trouble.
+            if broken.keys() >= set(visits) and isinstance(failure, Unavailable):
                 raise failure
         if len(partitions) < fleet.partitions:
             next_in = AGAIN if next_in is None else min(next_in, AGAIN)

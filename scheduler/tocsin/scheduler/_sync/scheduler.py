@@ -108,14 +108,12 @@ class Scheduler:
         return timedelta(seconds=self._timers.lag)
 
     def _facts(self) -> dict[str, Any]:
-        alerts = {} if self._notifier is None else {"alerts": self._notifier.counts}
         return {
             "duties": self.trouble(),
             "lag_ms": round(self._timers.lag * 1000),
             "load": self._load(),
             "fired": self._timers.fired.total(),
             "left_out": self._timers.left_out,
-            **alerts,
         }
 
     def _load(self) -> float:

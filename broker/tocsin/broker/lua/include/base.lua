@@ -65,6 +65,15 @@ end
 local herd = {}   -- of the herd's record what this script names as `herd.<field>`, once it is read
 local me = {}     -- of the calling agent's record what `seat.agent` reads
 
+-- Reads it. What a version of before did not write yet is as it is by default.
+local function load_herd()
+  herd = pick(key.herd(), herd_fields)
+  if not herd.state then return end
+  for field, value in pairs(herd_defaults) do
+    if herd[field] == nil then herd[field] = value end
+  end
+end
+
 -- What was raised, as text.
 local function words(raised)
   if type(raised) == 'table' then return raised.err or cjson.encode(raised) end
@@ -86,7 +95,7 @@ end
 -- partition; above that the oldest is dropped and counted.
 local function alert(event, what, fields)
   if alerting < wall then return end
-  local id = 'alert_' .. event .. '_' .. what
+  local id = 'alert_' .. event .. '_' .. args.herd .. '_' .. what
   if redis.call('ZADD', key.alerts(), 'NX', wall, id) == 0 then return end
   for name, value in pairs(fields) do
     if type(value) == 'string' then fields[name] = string.sub(value, 1, 1000) end

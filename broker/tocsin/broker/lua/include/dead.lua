@@ -62,12 +62,14 @@ local function tell(id, m, reason, asker_told)
   mail.notice('msg_undelivered_' .. about, m.sender, false, nil, task, data)
 end
 
--- Its record stays so long; a question's at least as long as tasks do, as that of any other.
+-- How long its record stays; a question's at least as long as tasks do, as that of any other.
+function dead.kept(m)
+  return math.max(tonumber(herd.dead_retention), m.request and tonumber(herd.task_retention) or 0)
+end
+
 local function keep(id, m)
-  local kept = tonumber(herd.dead_retention)
-  if m.request then kept = math.max(kept, tonumber(herd.task_retention)) end
   redis.call('ZADD', key.dead(), now, id)
-  mail.retire(id, kept)
+  mail.retire(id, dead.kept(m))
 end
 
 -- Ends an envelope, and what hung on it moves on. `silent` when the reason is the recipient's own
@@ -166,7 +168,7 @@ end
 -- Why a dead letter cannot be replayed, and what to do instead; nil if it can. What has ended stays
 -- ended: a settled task, a question that somebody answered or gave up.
 function dead.obstacle(id, m)
-  if not m.to or m.damaged then return 'it is no whole message; drop it, and have it sent anew' end
+  if not (m.to and m.task and m.sender) or m.damaged then return 'it is no whole message; drop it, and have it sent anew' end
   local to = pick(key.agent(m.to), { 'state', 'born' })
   if to.state ~= 'open' or tonumber(m.seq or 0) <= tonumber(to.born or 0) then
     return "agent '" .. m.to .. "' as it was then was closed; send it anew to somebody, or drop it"

@@ -127,7 +127,7 @@ function lease.away(agent)
   if not task then return 0 end
   local nth = redis.call('HINCRBY', key.agent(agent), 'absences', 1)
   redis.call('HSET', key.agent(agent), 'away_told', now)
-  alert('agent_away', args.herd .. '_' .. agent .. '_' .. string.format('%.0f', now),
+  alert('agent_away', agent .. '_' .. string.format('%.0f', now),
     { agent = agent, task = task, away_ms = tonumber(herd.away_after) })
   mail.notice('msg_away_' .. agent .. '_' .. record.generation .. '_' .. nth, 'parent', false, nil,
     task, { about = 'agent_away', agent = agent, task = task, away_after_ms = tonumber(herd.away_after) })

@@ -1,13 +1,15 @@
 -- The herd, its agents, tasks and waits against what is derived from their records; see `mend`.
 
--- Whether the reminder of an episode was made, when its marker is not there: nobody was handed it
--- yet, or its record is still kept.
-local function was_reminded(id, episode)
-  if redis.call('EXISTS', key.message(reminders.id(id, episode))) == 1 then return true end
-  for _, entry in ipairs(redis.call('XRANGE', key.inbox('parent'), '-', '+', 'COUNT', 2000)) do
-    if entry[2][1] == 'r' and entry[2][2] == id and entry[2][4] == episode then return true end
+-- Whether the reminder of an episode was made, when its marker is not there: it was read, or nobody
+-- was handed it yet. What stands behind 2,000 entries is taken to be there.
+local function was_reminded(id, task)
+  if task.reminder_read == task.episode then return true end
+  if redis.call('EXISTS', key.message(reminders.id(id, task.episode))) == 1 then return true end
+  local entries = redis.call('XRANGE', key.inbox('parent'), '-', '+', 'COUNT', 2000)
+  for _, entry in ipairs(entries) do
+    if entry[2][1] == 'r' and entry[2][2] == id and entry[2][4] == task.episode then return true end
   end
-  return false
+  return #entries == 2000
 end
 
 -- A waiting task: since its oldest open question, in an episode, with its reminder to come or given.
@@ -24,7 +26,7 @@ local function wait(id, task)
   local since = redis.call('ZSCORE', key.waiting(), id)
   if redis.call('EXISTS', key.reminded(id, task.episode)) == 1 then
     mend.stray('waiting', key.waiting(), id)
-  elseif not since and was_reminded(id, task.episode) then
+  elseif not since and was_reminded(id, task) then
     mend.wrong('reminded', id, function() redis.call('SET', key.reminded(id, task.episode), now) end)
   else
     mend.member('waiting', key.waiting(), id, task.waiting_since)

@@ -6,19 +6,22 @@ local function message(id)
 end
 local function there(name) return redis.call('EXISTS', name) == 1 end
 local function agent_is(name, state) return redis.call('HGET', key.agent(name), 'state') == state end
-local function open_ask(id)
+local function open_request(id, field, value)
   local m = message(id)
-  return m.request == 'open' and m.ask == '1'
+  return m.request == 'open' and m[field] == value
 end
-local function slot(owner, id) return tasks.is_open(task(id)) and task(id).agent == owner end
+local function slot(owner, id)
+  local found = task(id)
+  return tasks.is_open(found) and found.agent == owner
+end
 
 -- Whether a timer is of something that it could still happen to.
 local timers = {
   close = function(id) return id == 'herd' and herd.state == 'closing' or agent_is(id, 'closing') end,
   deadline = function(id) return tasks.is_open(task(id)) end,
   reply = function(id) return message(id).request == 'open' end,
-  ceiling = function(id) return open_ask(id) end,
-  window = function(id) return open_ask(id) end,
+  ceiling = function(id) return open_request(id, 'ask', '1') end,
+  window = function(id) return open_request(id, 'ask', '1') end,
   deliver = function(id) return message(id).state == 'delayed' end,
   lease = function(id) return there(key.agent(id)) end,
   away = function(id) return there(key.agent(id)) end,
@@ -47,13 +50,19 @@ local belongs = {
     return m.state == 'outgoing' and outbox.member(other, seq, id) == member and outbox.split(m.to) == other
   end,
   dead = function(_, id) return message(id).state == 'dead' end,
-  questions = function(owner, id) return message(id).request == 'open' and message(id).task == owner end,
-  asked = function(owner, id) return message(id).request == 'open' and message(id).to == owner end,
-  asking = function(owner, id) return message(id).request == 'open' and message(id).sender == owner end,
-  answers = function(owner, id) return message(id).ask == '1' and message(id).sender == owner end,
+  questions = function(owner, id) return open_request(id, 'task', owner) end,
+  asked = function(owner, id) return open_request(id, 'to', owner) end,
+  asking = function(owner, id) return open_request(id, 'sender', owner) end,
+  answers = function(owner, id)
+    local m = message(id)
+    return m.ask == '1' and m.sender == owner
+  end,
   workload = function(owner, id) return slot(owner, id) end,
   queue = function(owner, id) return slot(owner, id) end,
-  delayed = function(owner, id) return message(id).state == 'delayed' and message(id).to == owner end,
+  delayed = function(owner, id)
+    local m = message(id)
+    return m.state == 'delayed' and m.to == owner
+  end,
   waking = function(owner, id)
     local m = message(id)
     return (m.state == 'accepted' or m.state == 'shown') and m.to == owner and m.wakes == '1'

@@ -116,9 +116,7 @@ function mend_mail.check(id)
   local m = read(key.message(id))
   if m.state == 'dead' then
     mend.member('dead', key.dead(), id, m.ended_at)
-    local kept = tonumber(herd.dead_retention)
-    if m.request then kept = math.max(kept, tonumber(herd.task_retention)) end
-    mend.timed('9:forget:m:' .. id, m.ended_at + kept, true)
+    mend.timed('9:forget:m:' .. id, m.ended_at + dead.kept(m), true)
   end
   if not m.state or dead.flaw(m, m.to, m.delivery) then return end   -- whoever reads it buries it
   if outbox.split(m.to) then return outgoing(id, m) end

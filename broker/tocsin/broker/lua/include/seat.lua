@@ -1,7 +1,7 @@
 -- Who is calling: a herd that is there, an agent that is there, a token that proves it.
 
 function seat.load()
-  herd = pick(key.herd(), herd_fields)
+  load_herd()
   if not herd.state then
     refuse('unknown_herd', "there is no herd '", args.herd, "' in fleet '", fleet,
       "'; open it, or look at the names with `tocsin herd list`")

@@ -32,7 +32,7 @@ local function close_agent(agent, limit, reason)
   local left = limit
   for _, list in ipairs({ key.workload(agent), key.queue(agent) }) do
     for _, task in ipairs(redis.call('ZRANGE', list, 0, left - 1)) do
-      local ok, broke = pcall(tasks.settle, task, 'cancelled', { error = reason })
+      local ok, broke = pcall(function() tasks.settle(task, 'cancelled', { error = reason }) end)
       if not ok then   -- its record was written over; that stops no closing
         journal('set_aside', { task = task, error = words(broke) })
       end
