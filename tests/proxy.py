@@ -215,8 +215,8 @@ class _Link:
                 continue
             cut = self._proxy.take_cut(seen, piece)
             if cut is not None and cut.before:
+                cut.mark()  # before the client can see it: what it does next may ask
                 self.close()
-                cut.mark()
                 return
             if cut is not None:
                 self._answer_to_lose = cut
@@ -229,7 +229,7 @@ class _Link:
             if self._swallows():
                 continue
             if (cut := self._answer_to_lose) is not None:
-                self.close()
                 cut.mark()
+                self.close()
                 return
             self._client.sendall(piece)

@@ -10,7 +10,7 @@ import pytest
 from tests.fleets import Herd, HerdMaker, about, bodies
 from tests.leftovers import herd_keys
 from tests.requirements import proves
-from tocsin.broker import AsyncBroker, HerdSettings, errors, keys
+from tocsin.broker import AsyncBroker, HerdSettings, errors, keys, outbox
 
 
 @pytest.fixture(params=[1, 16])
@@ -428,3 +428,21 @@ def test_a_scheduler_that_is_not_async_forwards_as_well(sync_broker, sync_schedu
     one.message("two/parent", "hello")
     assert sync_scheduler.tick()["forwarded"] == 1
     assert bodies(two.receive()) == ["hello"]
+
+
+@proves("P12")
+async def test_what_was_judged_is_not_judged_again_when_the_next_breaks(source, target):
+    """A script that breaks does not undo what it took in before: its sender hears the truth."""
+    fleet = await source.broker.fleet()
+    whole = {
+        "seq": 1, "id": "msg_1", "sender": "scout", "to": "parent", "kind": "message",
+        "delivery": "follow_up", "body": "hello", "digest": "d",
+    }  # fmt: skip
+    mail = [outbox.Mail("1", whole), outbox.Mail("2", {"seq": 2})]
+    batch = outbox.Outbox("source", "target", "opened", [], mail)
+    with pytest.raises(errors.BrokerError):
+        await source.broker.run(outbox.accept(fleet, batch))
+    assert bodies(await target.parent.receive()) == ["hello"]
+
+    again = outbox.Outbox("source", "target", "opened", [], mail[:1])
+    assert await source.broker.run(outbox.accept(fleet, again)) == [outbox.Outcome("forwarded")]

@@ -402,3 +402,23 @@ async def test_a_question_rerouted_to_who_is_absent_is_told(
 
     [alert] = hook.alerts
     assert (alert["event"], alert["recipient"], alert["message"]) == ("unheard", "absent", question)
+
+
+async def test_what_is_alike_in_two_herds_is_two_alerts(
+    herd: Herd, hook: Webhook, scheduler: AsyncScheduler
+) -> None:
+    """Also where both live in one partition, and the first of each is of the same number."""
+    place = keys.partition_of(herd.name, 16)
+    beside = next(f"h{n}" for n in range(999) if keys.partition_of(f"h{n}", 16) == place)
+    other = await herd.broker.open_herd(beside)
+    third = await herd.broker.open_herd(
+        next(f"i{n}" for n in range(999) if keys.partition_of(f"i{n}", 16) == place)
+    )
+    for parent in (other, third):
+        partition = parent.caller.fleet.partition(parent.herd)
+        inbox = keys.below(partition, "inbox", herd=parent.herd, agent="parent")
+        await herd.broker.link.command("test", "XADD", inbox, "*", "nothing", "of ours")
+        await parent.receive()
+    await scheduler.tick()
+    assert sorted(alert["herd"] for alert in hook.alerts) == sorted([other.herd, third.herd])
+    assert len({alert["id"] for alert in hook.alerts}) == 2
