@@ -7,6 +7,7 @@ that had a fleet, its herds are closed and outlived, and nothing of them may be 
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -46,6 +47,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     if call.when == "call":
         item.stash[_PASSED] = report.passed
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_arrives() -> None:
+    """In the processes of tests too, when a shell that runs this in the background ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
