@@ -24,6 +24,7 @@ from tests.requirements import proves
 from tocsin.broker import AsyncBroker, AsyncChild, AsyncParent, Envelope, HerdSettings, keys
 from tocsin.broker._async.agent import AsyncAgent
 from tocsin.broker._async.turn import AsyncTurn
+from tocsin.scheduler import AsyncScheduler
 
 __all__ = ["behind", "proxy"]
 
@@ -63,6 +64,16 @@ async def _task(stage: Stage) -> str:
     task = await stage.parent.delegate("scout", "Find it")
     await (await stage.scout.receive()).ack()
     return task.id
+
+
+async def _led(stage: Stage) -> None:
+    await stage.scout.open_herd(f"{stage.name}-under")
+    await AsyncScheduler(stage.broker).tick()
+
+
+async def _task_with_a_herd(stage: Stage) -> str:
+    await _led(stage)
+    return await _task(stage)
 
 
 async def _settled(stage: Stage) -> str:
@@ -238,6 +249,23 @@ ROWS = [
     Row("AsyncParent.replay", "dead_replay", lambda s: s.parent.replay(s.given), _dead),
     Row("AsyncParent.drop", "dead_drop", lambda s: s.parent.drop(s.given), _dead),
     Row("AsyncChild.done", "task_done", lambda s: s.scout.done(s.given, summary="found"), _task),
+    *(
+        Row(
+            "AsyncChild.open_herd",
+            script,
+            lambda s: s.scout.open_herd(f"{s.name}-under"),
+            like=script,
+        )
+        for script in ("tie_prove", "herd_open")
+    ),
+    Row(
+        "AsyncParent.cancel",
+        "task_cancel",
+        lambda s: s.parent.cancel(s.given),
+        given=_task_with_a_herd,
+        like="herd under",
+    ),
+    Row("AsyncParent.close", "agent_close", lambda s: s.parent.close("scout"), _led, "herd under"),
     Row(
         "AsyncChild.done",
         "task_done",
@@ -250,6 +278,7 @@ ROWS = [
 READS = {
     "AsyncBroker.fleet",
     "AsyncBroker.herds",
+    "AsyncBroker.tree",
     "AsyncAgent.receipt",
     "AsyncAgent.why",
     "AsyncParent.herd_record",

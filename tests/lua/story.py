@@ -75,6 +75,7 @@ def tell(url: str, fleet: str) -> None:
             _dead_letters(broker, parent, scout)
             _alerts(broker, parent, clock, scheduler)
             _between_herds(broker, parent, scheduler)
+            _under(broker, scout, scheduler)
             _views(broker, parent, scheduler)
         _endings(broker, parent, clock, scheduler)
 
@@ -282,6 +283,14 @@ def _between_herds(broker: Broker, parent: Any, scheduler: Scheduler) -> None:
     other.receive().ack()
     assert scheduler.tick() == {"news": 1}
     other.close_herd()
+
+
+def _under(broker: Broker, scout: Any, scheduler: Scheduler) -> None:
+    below = scout.open_herd("below")
+    assert scheduler.tick() == {"ties": 1}
+    below.register("worker")
+    (tree,) = (each for each in broker.tree() if each.herd == "release")
+    assert [(each.herd, each.tie) for each in tree.herds] == [("below", "tied")]
 
 
 def _views(broker: Broker, parent: Any, scheduler: Scheduler) -> None:

@@ -25,6 +25,7 @@ from tocsin.broker import (
     requests,
     scripts,
     tasks,
+    ties,
     timers,
     why,
 )
@@ -43,6 +44,7 @@ OUTBOX = outbox.Outbox(
     [outbox.News("g/00/msg_1/handled", "0", MESSAGE, "handled", "")],
     [outbox.Mail("g/11/msg_2", {"id": "msg_2", "seq": "1", "sender": "scout", "to": "parent"})],
 )
+LISTED = ties.Listed("below", "open", 0, "h/scout", "inst_1", "1", "", "tied", "")
 ALERT = alerts.Alert("alert_1", "failed", "h", datetime(2026, 1, 1, tzinfo=UTC), 1, {})
 
 
@@ -60,6 +62,11 @@ def every_call() -> dict[str, scripts.Call[Any]]:
         "progress": agents.progress(CALLER, "half", 0.5),
         "open_fleet": herds.open_fleet(keys.fleet("f"), 16, None),
         "open_herd": herds.open_herd(CALLER, resolve(given), given, reopening=False),
+        "open_herd_under": herds.open_herd(
+            CALLER, resolve(given), given, reopening=False, under={"under": "g/lead"}
+        ),
+        "prove": ties.prove(CALLER, "scout", TASK),
+        "verdicts": ties.read_verdicts(FLEET, "h", [LISTED]),
         "set_settings": herds.set_settings(CALLER, given, "argument"),
         "read_herd": herds.read_herd(CALLER),
         "close_herd": herds.close_herd(CALLER),

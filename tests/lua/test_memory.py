@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -55,7 +56,8 @@ TELLS = {"alerts_take", "alert_end"}
 """What tells a human, and frees what was kept for that."""
 
 FORWARDS = {"outbox_take", "outbox_note", "outbox_hear"}
-"""What takes mail out of the outbox again; taking it in is refused, and it waits."""
+"""What takes mail out of the outbox again (taking it in is refused, and it waits), and what ends
+herds under herds."""
 
 LOOKS = {
     "dead_list",
@@ -68,6 +70,7 @@ LOOKS = {
     "roster",
     "task_list",
     "task_read",
+    "tie_read",
     "timers_due",
     "why",
 }
@@ -161,6 +164,37 @@ def test_work_comes_to_its_end_in_a_full_memory(full, server):
     assert {info.agent: info.state for info in full.parent.roster()}["planner"] == "closed"
 
 
+@pytest.mark.parametrize("end", ["close", "close_herd", "cancel"])
+def test_herds_under_an_agent_end_in_a_full_memory(full, end):
+    """What a close or a cancel ends below it does too, level by level, in bounded sweeps."""
+    task = full.parent.delegate("scout", "Find it")
+    full.scout.inbox()
+    sub = full.scout.open_herd("sub", settings=HerdSettings(max_open_tasks=1000))
+    lead = full.broker.join("sub", "lead", sub.register("lead").token or "")
+    assert isinstance(lead, Child)
+    deep = lead.open_herd("deep")
+    deep.register("worker")
+    Scheduler(full.broker).tick()
+    parts = [sub.delegate("lead", str(number)) for number in range(150)]
+    lead.receive(limit=1)
+    last = deep.delegate("worker", "the last")
+    full.fill()
+
+    if end == "close":
+        full.parent.close("scout")
+    elif end == "close_herd":
+        full.parent.close_herd()
+    else:
+        full.parent.cancel(task.id)
+    with suppress(errors.Unavailable):  # timers are not fired now
+        Scheduler(full.broker, repair_every=None).tick()
+
+    assert {sub.task(part.id).state for part in parts} == {"cancelled"}
+    assert deep.task(last.id).state == "cancelled"
+    wanted = "open" if end == "cancel" else "closed"
+    assert [each.herd_record().state for each in (sub, deep)] == [wanted] * 2
+
+
 def test_an_ask_comes_to_its_end_in_a_full_memory(full):
     """It is answered, or its own look ends it; its task runs again."""
     task = full.parent.delegate("scout", "Find it")
@@ -212,6 +246,7 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
     "ask_open": lambda f, task, request: f.scout.ask("planner", "Which?"),
     "dead_replay": lambda f, task, request: f.parent.replay(request),
     "herd_open": lambda f, task, request: f.broker.open_herd("another"),
+    "tie_prove": lambda f, task, request: f.scout.open_herd("another"),
     "herd_set": lambda f, task, request: f.parent.set_settings(HerdSettings(inbox_limit=5)),
     "herd_visit": lambda f, task, request: f.broker.run(timers.visit(f.broker.fleet(), "h", 10)),
     "herd_repair": lambda f, task, request: Scheduler(f.broker).repair(),

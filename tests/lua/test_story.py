@@ -97,7 +97,8 @@ def test_every_bell_is_a_channel_of_the_fleet(seen):
         keys.bell("story", "release", agent)
         for agent in ("parent", "scout", "planner", "tester", "watcher")
     }
-    bells.add(keys.bell("story", "other", "parent"))
+    bells |= {keys.bell("story", "other", "parent")}
+    bells |= {keys.bell("story", "below", agent) for agent in ("parent", "worker")}
     assert channels == bells | {keys.doorbell("story")}
 
 

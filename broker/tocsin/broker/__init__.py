@@ -38,6 +38,7 @@ from tocsin.broker.envelopes import (
 from tocsin.broker.inbox import Inbox
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.states import TaskState
+from tocsin.broker.ties import HerdTree
 
 __all__ = [
     "Agent",
@@ -55,6 +56,7 @@ __all__ = [
     "Envelope",
     "HandedBack",
     "HerdSettings",
+    "HerdTree",
     "Inbox",
     "JournalEntry",
     "Kind",

@@ -189,6 +189,8 @@ class AgentInfo(Model):
     """Open requests that wait for this agent's answer."""
     waits_for: tuple[str, ...]
     """Open requests that this agent made."""
+    herds: tuple[str, ...]
+    """Herds under this agent, by name."""
     registered_at: datetime
     active_at: datetime | None
     progress: str | None

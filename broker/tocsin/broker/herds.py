@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -16,6 +17,7 @@ from tocsin.broker.records import pairs, read_agent, read_journal
 from tocsin.broker.scripts import Call, call
 from tocsin.broker.settings import HerdSettings, from_record, to_record
 from tocsin.broker.settings_files import Resolved, Source
+from tocsin.broker.ties import Listed, read_listed
 from tocsin.broker.validation import check_count
 from tocsin.broker.versions import MINE, SCHEMA
 
@@ -34,6 +36,8 @@ class HerdRecord:
     state: str
     settings: HerdSettings
     sources: dict[str, str]
+    under: str | None = None
+    """The agent of another herd that leads this one, as `herd/agent`."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,13 @@ class FleetRecord:
 def read_record(herd: str, flat: list[str]) -> HerdRecord:
     """The herd of a herd record."""
     record = pairs(flat)
-    return HerdRecord(herd, record["state"], from_record(record), json.loads(record["sources"]))
+    return HerdRecord(
+        herd,
+        record["state"],
+        from_record(record),
+        json.loads(record["sources"]),
+        record.get("under"),
+    )
 
 
 def open_fleet(key: str, partitions: int, factor: float | None) -> Call[FleetRecord]:
@@ -77,9 +87,17 @@ def open_fleet(key: str, partitions: int, factor: float | None) -> Call[FleetRec
 
 
 def open_herd(
-    caller: Caller, resolved: Resolved[HerdSettings], given: HerdSettings, *, reopening: bool
+    caller: Caller,
+    resolved: Resolved[HerdSettings],
+    given: HerdSettings,
+    *,
+    reopening: bool,
+    under: Mapping[str, str] | None = None,
 ) -> Call[HerdRecord]:
-    """Opens the herd with the resolved settings, or reopens it changing only the given ones."""
+    """Opens the herd with the resolved settings, or reopens it changing only the given ones.
+
+    `under`: the fields of a `Leader`; of a herd that is reopened, `under` alone, or none.
+    """
     return caller.call(
         "herd_open",
         "open_herd",
@@ -89,6 +107,7 @@ def open_herd(
         settings=json.dumps(to_record(resolved.settings)),
         given=json.dumps(to_record(given, only_given=True)),
         sources=json.dumps(dict(resolved.sources)),
+        under=json.dumps(dict(under)) if under else "",
     )
 
 
@@ -139,11 +158,11 @@ def journal(caller: Caller, after: object, limit: object) -> Call[list[JournalEn
     )
 
 
-def list_herds(fleet: Fleet, partition: str) -> Call[list[tuple[str, str, int]]]:
-    """The herds of one partition: name, state, how many tasks it keeps. For the operator."""
+def list_herds(fleet: Fleet, partition: str) -> Call[list[Listed]]:
+    """The herds of one partition. For the operator."""
     return call(
         "herd_list",
-        lambda answer: [(row[0], row[1], int(row[2])) for row in answer[1:]],
+        lambda answer: [read_listed(row) for row in answer[1:]],
         operation="herds",
         key=partition,
         clock=fleet.clock_argument,

@@ -78,6 +78,13 @@ KEYS: dict[str, Key] = {
         "close",
         "who it writes with -> turns of this window, who wrote last",
     ),
+    "leads": Key(
+        "h:{herd}:a:{agent}:leads",
+        "hash",
+        "agent",
+        "close",
+        "herd under it -> when it last claimed to be, the task it serves",
+    ),
     "message": Key(
         "h:{herd}:m:{message}",
         "hash",

@@ -21,9 +21,13 @@ from tocsin.broker.caller import Fleet, word
 from tocsin.broker.durations import MILLISECOND
 from tocsin.broker.scripts import Call, call
 
+TIE = "@tie"
+"""What stands for a message in an entry that is of a herd under another."""
+
 
 class News(NamedTuple):
-    """What became of mail that the other herd had sent, and the entry that says so."""
+    """What became of mail that the other herd had sent, or what a herd under another, or the one
+    above, has to say (`TIE`); and the entry that says so."""
 
     entry: str
     number: str
@@ -64,7 +68,10 @@ class Taken:
 
 
 class Outcome(NamedTuple):
-    """What came of an entry: `forwarded`, `refused` or `later`, and why."""
+    """What came of an entry: `forwarded`, `refused` or `later`, and why.
+
+    Of a tie: `judged` (a claim, and how), `heeded`, `more` (it is carried again) or `gone`.
+    """
 
     how: str
     why: str = ""
@@ -114,12 +121,12 @@ def accept(fleet: Fleet, outbox: Outbox) -> Call[list[Outcome]]:
     )
 
 
-def hear(fleet: Fleet, outbox: Outbox) -> Call[str]:
-    """Tells the other herd what became of its mail."""
+def hear(fleet: Fleet, outbox: Outbox) -> Call[list[Outcome]]:
+    """Tells the other herd what became of its mail, and what is new of ties; what came of each."""
     news = [(each.number, each.message_id, each.what, each.reason) for each in outbox.news]
     return call(
         "outbox_hear",
-        word,
+        lambda answer: [Outcome(*each) for each in answer[1:]],
         operation="forward",
         key=fleet.partition(outbox.other),
         clock=fleet.clock_argument,

@@ -113,7 +113,7 @@ def read_task(task_id: str, flat: list[str], questions: list[str]) -> Task:
 
 def read_agent(row: list[Any]) -> AgentInfo:
     """The roster's row of one agent."""
-    name, flat, instances, tasks, queued, unread, asked, asking = row
+    name, flat, instances, tasks, queued, unread, asked, asking, led = row
     record = pairs(flat)
     return AgentInfo(
         agent=name,
@@ -129,6 +129,7 @@ def read_agent(row: list[Any]) -> AgentInfo:
         unread=unread,
         waited_on_by=tuple(asked),
         waits_for=tuple(asking),
+        herds=tuple(sorted(led)),
         registered_at=from_ms(record["registered_at"]),
         active_at=_time(record.get("active_at")),
         progress=record.get("progress") or None,

@@ -140,6 +140,14 @@ def _loop(data: Mapping[str, Any]) -> str:
     )
 
 
+def _herd_orphaned(data: Mapping[str, Any]) -> str:
+    return (
+        f"This herd was opened under {data['under']}, and stands alone now:\n"
+        f"{_quoted(data['reason'])}\nNobody above closes it or cancels its tasks any more: go on "
+        "with what is still wanted, and close the herd when it is done."
+    )
+
+
 _TEXTS = {
     "stale_wait": _stale_wait,
     "task_settled": _task_settled,
@@ -151,6 +159,7 @@ _TEXTS = {
     "undelivered": _undelivered,
     "refused": _refused,
     "loop": _loop,
+    "herd_orphaned": _herd_orphaned,
 }
 
 
@@ -213,6 +222,7 @@ _ALERTS = {
     "dead_letter": "the {message_kind} {message} from {sender} to {recipient} is a dead letter",
     "agent_away": "{agent} holds open task {task} and no process has served it for {away}",
     "unheard": "{sender} asked {recipient}, of which no process is running ({message})",
+    "herd_orphaned": "it was opened under {under}, and stands alone now",
     "test": "a test: alerts of this fleet arrive here",
 }
 

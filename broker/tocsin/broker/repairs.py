@@ -29,6 +29,7 @@ INDEXES = (
     "queue",
     "delayed",
     "waking",
+    "leads",
 )
 """Kinds of keys each of whose entries names a record."""
 

@@ -62,7 +62,9 @@ def _postable(url: str) -> str:
     return url
 
 
-Event = Literal["reminder", "blocked", "failed", "dead_letter", "agent_away", "unheard"]
+Event = Literal[
+    "reminder", "blocked", "failed", "dead_letter", "agent_away", "unheard", "herd_orphaned"
+]
 """What a human is told of. `unheard` is a question to an agent without a live instance."""
 
 EVENTS: tuple[Event, ...] = get_args(Event)

@@ -113,6 +113,10 @@ class HerdSettings(SettingsModel):
     """Herds whose agents may write to this herd's parent: names, or patterns with one `*`"""
     outbox_limit: Annotated[Count, Le(100_000)] = 1_000
     """Messages that wait to be forwarded to one other herd; ten times as many to all"""
+    max_herds_under: Annotated[Count, Le(1_000)] = 1_000
+    """Herds that one agent may lead, each a herd under its own"""
+    max_levels_under: Annotated[Count, Le(100)] = 8
+    """Levels of herds that may be under this one; of all herds above, the lowest counts"""
     max_attempts: Annotated[Count, Le(1_000)] = 5
     """Failed handlings after which an envelope becomes a dead letter"""
     body_limit: Annotated[Count, Le(1_000_000)] = 50_000

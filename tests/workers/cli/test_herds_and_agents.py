@@ -232,3 +232,61 @@ def test_help_has_an_example(cli):
     for path, command in found:
         assert command.help, path
         assert "Example: tocsin" in (command.epilog or ""), path
+
+
+def test_a_herd_under_an_agent_whose_seat_is_here(cli):
+    """It is opened by the seat of that agent or its parent, and stands under it in the tree."""
+    cli.staff("scout")
+    opened = cli.json("herd", "open", "team", "--under", "release-42/scout")
+    assert (opened["herd"], opened["under"]) == ("team", "release-42/scout")
+    assert cli.refused("herd", "open", "team", "--under", "release-42/x")["code"] == "herd_exists"
+    assert cli.refused("herd", "open", "more", "--under", "release-42")["code"] == "invalid_input"
+    assert cli.refused("herd", "open", "more", "--under", "nobody/x")["code"] == "invalid_input"
+    cli.good("scheduler", "--once")
+
+    (top,) = cli.json("herd", "tree")
+    (team,) = top["herds"]
+    assert (top["herd"], top["under"], top["tie"]) == ("release-42", None, None)
+    assert (team["herd"], team["under"], team["tie"]) == ("team", "release-42/scout", "tied")
+    assert [each["herd"] for each in cli.json("herd", "tree", "team")] == ["team"]
+    assert cli.refused("herd", "tree", "nope")["code"] == "unknown_herd"
+    assert cli.json("herd", "list")[1] == {
+        "herd": "team",
+        "state": "open",
+        "tasks": 0,
+        "under": "release-42/scout",
+        "tie": "tied",
+    }
+    assert cli.json("herd", "show", "team")["under"] == "release-42/scout"
+    roster = cli.json("agent", "list", "--seat", "release-42/parent")
+    assert {each["agent"]: each["herds"] for each in roster}["scout"] == ["team"]
+    shown = cli.good("herd", "tree").output
+    assert "release-42  open\n└── scout: team  open\n" in shown
+
+    cli.good("herd", "close", "release-42")
+    cli.good("scheduler", "--once")
+    assert cli.json("herd", "tree")[0]["herds"][0]["state"] == "closed"
+
+
+def test_an_orphan_is_marked_wherever_herds_are_listed(cli, url, fleet_name):
+    """In the list, in the tree with the reason, and by the doctor."""
+    cli.staff("scout")
+    cli.good("herd", "open", "team", "--under", "release-42/scout")
+    assert "not confirmed yet" in cli.good("herd", "list").output
+    assert any("not confirmed" in each for each in found(cli))
+    cli.good("agent", "close", "scout", "--seat", "release-42/parent")
+    cli.good("agent", "register", "scout", "--seat", "release-42/parent")
+    for _ in range(2):  # as before a scheduler told the orphan, so afterwards
+        assert "orphan" in cli.good("herd", "list").output
+        shown = cli.good("herd", "tree").output
+        assert "team  open  orphan  was under release-42/scout (agent release-42/scout" in shown
+        assert any("team is an orphan" in each for each in found(cli))
+        cli.good("scheduler", "--once")
+    notices = [each["body"] for each in cli.json("inbox", "--seat", "team/parent")["envelopes"]]
+    assert any("stands alone now" in body for body in notices)
+
+
+def found(cli) -> list[str]:
+    """What the doctor says of herds."""
+    findings = json.loads(cli.run("doctor", "--json").stdout)["findings"]
+    return [each["detail"] for each in findings if each["check"] == "herds"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tocsin.broker import tasks
 from tocsin.broker._async.agent import AsyncAgent
+from tocsin.broker._async.parent import AsyncParent
 from tocsin.broker.envelopes import Outcome, Settlement, Task
+from tocsin.broker.settings import HerdSettings
 
 
 class AsyncChild(AsyncAgent):
@@ -34,6 +36,23 @@ class AsyncChild(AsyncAgent):
                 error=error,
                 override_reason=override_reason,
             )
+        )
+
+    async def open_herd(
+        self, herd: str, *, settings: HerdSettings | None = None, task: str | None = None
+    ) -> AsyncParent:
+        """Opens a herd of its own under this child, and becomes its parent too.
+
+        It closes when this child or its herd does. A cancel of a task that this child has begun
+        cancels what is open in it: of any task, or with `task` of that one alone. As the children
+        of the new herd may lead herds in turn, that goes on below.
+        """
+        return await self.broker.open_herd(
+            herd,
+            settings=settings,
+            under=f"{self.herd}/{self.agent}",
+            under_token=self.token,
+            task=task,
         )
 
     async def tasks(self) -> list[Task]:

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tocsin.broker import agents, herds, keys, versions
+from tocsin.broker import agents, herds, keys, ties, versions
 from tocsin.broker._sync.agent import Agent
 from tocsin.broker._sync.child import Child
 from tocsin.broker._sync.link import Link
@@ -35,6 +36,7 @@ from tocsin.broker.scripts import Call
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.settings_files import resolve
 from tocsin.broker.signals import Settable
+from tocsin.broker.ties import HerdTree, Listed
 from tocsin.broker.validation import check_count, check_id, check_name, check_token
 
 T = TypeVar("T")
@@ -188,24 +190,54 @@ class Broker:
         settings: HerdSettings | None = None,
         under: str | None = None,
         token: str | None = None,
+        under_token: str | None = None,
+        task: str | None = None,
     ) -> Parent:
         """Opens a new herd, or with its token reopens one; starts an instance of its parent.
 
         Fields of `settings` that are not given take the layers (default, user file, project file,
         environment) of this process. Reopening changes only the given ones. `.token` of the result
         proves the parent to other processes; it is not stored.
+
+        `under` is the agent (`herd/agent`) that leads the new herd, which closes when that agent or
+        its herd does, and whose open tasks are cancelled when one of that agent's is that it had
+        begun: any, or only `task` if one is named. That agent or the parent of its herd must be
+        joined on this broker, or prove itself by its token, `under_token`. Where it was opened a
+        herd stays; to reopen it needs its own token alone.
         """
-        if under is not None:
-            raise InvalidInput("open_herd", "under: a herd under another herd is not supported yet")
         given = settings if settings is not None else HerdSettings()
         resolved = resolve(given)
         secret = make_token() if token is None else check_token("open_herd", token)
         caller = self._caller(herd, PARENT, secret, "open_herd")
-        call = herds.open_herd(caller, resolved, given, reopening=token is not None)
+        place: Mapping[str, str] | None = None
+        if under is not None:
+            over, leader = ties.check_under(under, caller.herd)
+            if token is None:
+                prover = self._prover(over, leader, under_token)
+                place = (self.run(ties.prove(prover, leader, task))).fields
+            else:
+                place = {"under": under}
+        call = herds.open_herd(caller, resolved, given, reopening=token is not None, under=place)
         record = self.run(call)
         parent = Parent(self, caller, secret)
         self._start(parent, record.settings)
         return parent
+
+    def _prover(self, herd: str, agent: str, token: str | None) -> Caller:
+        """Who may say that a herd is opened under this agent: itself, or its parent."""
+        if token is not None:
+            return self._caller(herd, agent, check_token("open_herd", token), "open_herd")
+        here = [each.caller for each in self._agents if each.herd == herd]
+        known = [each for each in here if each.is_parent] or [
+            each for each in here if each.agent == agent
+        ]
+        if not known:
+            raise Unauthorized(
+                "open_herd",
+                f"only agent {herd}/{agent} or its parent may open a herd under it, and this "
+                "broker joined neither; join one, or give the token of one as under_token",
+            )
+        return max(known, key=lambda each: each.generation)
 
     def join(
         self, herd: str, agent: str, token: str, *, instance: str | None = None
@@ -246,14 +278,35 @@ class Broker:
 
     def herds(self) -> list[tuple[str, str, int]]:
         """The fleet's herds, for its operator: name, state, how many tasks each keeps."""
+        return sorted((each.herd, each.state, each.tasks) for each in self._listed())
+
+    def tree(self) -> list[HerdTree]:
+        """The fleet's herds with those under them, for its operator, by name.
+
+        Each says how it stands with the agent above it, as that is at this moment. Orphans, whose
+        agent above is gone, are at the top, and so are herds that are under nobody.
+        """
+        listed, fleet = self._listed(), self.fleet()
+        claiming = ties.by_over(listed)
+        answers = self.link.run_many(
+            [ties.read_verdicts(fleet, over, some) for over, some in claiming.items()]
+        )
+        verdicts: dict[str, list[str]] = {}
+        for some, said in zip(claiming.values(), answers, strict=True):
+            if isinstance(said, BrokerError):
+                raise said
+            verdicts |= {each.herd: how for each, how in zip(some, said, strict=True)}
+        return ties.make_tree(listed, verdicts)
+
+    def _listed(self) -> list[Listed]:
         fleet = self.fleet()
         partitions = [keys.partition(fleet.name, number) for number in range(fleet.partitions)]
-        found: list[tuple[str, str, int]] = []
+        found: list[Listed] = []
         for page in self.link.run_many([herds.list_herds(fleet, key) for key in partitions]):
             if isinstance(page, BrokerError):
                 raise page
             found += page
-        return sorted(found)
+        return found
 
     def close(self) -> None:
         """Ends this process's instances, handing back what they hold, and the connections."""

@@ -4,12 +4,8 @@
 -- answers: closing | closed
 -- moves: cancelled released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders sweep attendance outbox
+-- include: seat timer lease mail dead tasks requests reminders sweep attendance outbox ties
 
 seat.prove_parent(true)
-if herd.state == 'open' then
-  herd.state = 'closing'
-  redis.call('HSET', key.herd(), 'state', 'closing')
-  journal('closing', {})
-end
+sweep.begin()
 return { sweep.herd(tonumber(args.limit)) and 'closed' or 'closing' }

@@ -1,9 +1,9 @@
 -- Opens a herd, or reopens it with its token, and starts an instance of its parent.
 -- keys: partition
--- args: clock herd agent token instance version reopening settings given sources
+-- args: clock herd agent token instance version reopening settings given sources under
 -- answers: opened <herd record> | reopened <herd record>
 -- moves: none
--- include: seat timer lease reminders
+-- include: seat timer lease reminders outbox ties
 
 local known = read(key.herd())
 if known.state then
@@ -15,6 +15,11 @@ if known.state then
       'its name is free again when its records end, so take another one')
   end
   seat.prove()
+  local under = args.under ~= '' and cjson.decode(args.under).under
+  if under and under ~= herd.under then
+    refuse('herd_exists', "herd '", args.herd, "' is under ", herd.under or 'no other', ', not under ',
+      under, '; it stays where it was opened, so open it without `under`, or take another name')
+  end
 elseif args.reopening == '1' then
   seat.load()
 end
@@ -30,8 +35,13 @@ if not known.state then
   redis.call('ZADD', key.agents(), now, 'parent')
   redis.call('HSET', key.agent('parent'), 'state', 'open', 'generation', 1, 'token', args.token,
     'role', 'parent', 'label', '', 'registered_at', now)
+  if args.under ~= '' then
+    store(args.under)
+    redis.call('HSET', key.herd(), 'tie_at', now)
+  end
   seat.load()
-  journal('opened', {})
+  journal('opened', { under = herd.under })
+  ties.claim()
   timer.set('9:forget:journal', now + tonumber(herd.journal_retention))
 elseif redis.call('ZSCORE', key.instances('parent'), args.instance) then   -- by this very call
   seat.load()

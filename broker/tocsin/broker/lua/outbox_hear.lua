@@ -1,15 +1,16 @@
--- Another herd tells what became of mail that it took in from this one.
+-- Another herd tells what became of mail that it took in from this one; one under this herd, what it
+-- takes itself for; the one over it, how it stands, which is heeded in one bounded sweep.
 -- keys: partition
 -- args: clock herd origin news
--- answers: heard
--- moves: none
+-- answers: heard <forwarded, judged, heeded, more or gone, and the verdict> ...
+-- moves: cancelled released
 -- memory: allow-oom
--- include: timer mail outbox
+-- include: timer mail outbox ties sweep dead tasks requests reminders attendance lease
 
 load_herd()
-for _, each in ipairs(herd.state and cjson.decode(args.news) or {}) do
-  local seq, id, what, reason = unpack(each)
-  local m = outbox.sent(id)
+
+local function receipt(seq, id, what, reason)
+  local m = herd.state and outbox.sent(id) or {}
   if outbox.split(m.to) == args.origin and m.state ~= 'refused' and
     tonumber(seq) > tonumber(m.there_seq or 0) then
     if m.state == 'outgoing' then   -- the answer that it was taken in was lost
@@ -19,4 +20,25 @@ for _, each in ipairs(herd.state and cjson.decode(args.news) or {}) do
     outbox.heard(id, m, what, seq, reason)
   end
 end
-return { 'heard' }
+
+-- Whether the herd over this one means this one, and not an earlier one of its name.
+local function meant(told)
+  return herd.state and herd.state ~= 'closed' and herd.under == args.origin .. '/' .. told.agent and
+    herd.under_generation == told.generation and herd.under_opened == told.opened
+end
+
+local answer = { 'heard' }
+for _, each in ipairs(cjson.decode(args.news)) do
+  local seq, id, what, reason = unpack(each)
+  if id ~= '@tie' then
+    receipt(seq, id, what, reason)
+    answer[#answer + 1] = { 'forwarded', '' }
+  elseif what == 'claim' then
+    answer[#answer + 1] = { 'judged', cjson.encode(ties.judge(args.origin, cjson.decode(reason))) }
+  else
+    local told = cjson.decode(reason)
+    local how = meant(told) and (sweep.heed(told.verdict) and 'heeded' or 'more') or 'gone'
+    answer[#answer + 1] = { how, '' }
+  end
+end
+return answer

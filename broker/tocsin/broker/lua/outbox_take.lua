@@ -5,7 +5,7 @@
 -- answers: outboxes <real ms until the next, or empty> <herd, other, who opened the herd, news, mail> ...
 -- moves: none
 -- memory: allow-oom
--- include: timer outbox
+-- include: timer outbox ties
 
 local answer = { 'outboxes', '' }
 for _, each in ipairs(redis.call('ZRANGEBYSCORE', key.forwards(), '-inf', now, 'LIMIT', 0, args.limit)) do

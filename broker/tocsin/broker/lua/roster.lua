@@ -1,7 +1,7 @@
--- Every agent of the herd: record, live instances, open and queued tasks, who it waits on.
+-- Every agent of the herd: record, live instances, open and queued tasks, who it waits on, herds it leads.
 -- keys: partition
 -- args: clock herd agent token instance
--- answers: roster <agent, record, instances, tasks, queued, unread, asked, asking> ...
+-- answers: roster <agent, record, instances, tasks, queued, unread, asked, asking, herds> ...
 -- moves: none
 -- memory: allow-oom
 -- include: seat mail
@@ -30,6 +30,7 @@ for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do
     mail.unread(agent),
     redis.call('ZRANGE', key.asked(agent), 0, 99),
     redis.call('ZRANGE', key.asking(agent), 0, 99),
+    redis.call('HKEYS', key.leads(agent)),
   }
 end
 return answer

@@ -4,7 +4,7 @@
 -- answers: settled <task> | late <task>
 -- moves: cancelled
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders text attendance
+-- include: seat timer lease mail tasks requests reminders text attendance outbox ties
 
 seat.prove_parent()
 local task = tasks.need(args.task)
@@ -18,4 +18,5 @@ end
 text.check('reason', args.reason, herd.body_limit)
 seat.active()
 tasks.settle(args.task, 'cancelled', { error = args.reason, tell = true })
+if task.state ~= 'created' then ties.cancelled(args.task, task.agent) end
 return { 'settled', redis.call('HGETALL', key.task(args.task)), {} }

@@ -1,4 +1,5 @@
-"""Duty: forward mail from herd to herd, and the news of what became of it back.
+"""Duty: forward mail from herd to herd, the news of what became of it back, and what herds under
+herds and those above have to say to one another.
 
 Herds may live in different partitions, and no script can reach both, so this carries each entry
 of an outbox from one to the other and notes what came of it. Any number of schedulers do so
@@ -120,7 +121,7 @@ async def _carry(
         news = _heard(each, next(hearings)) if each.news else []
         mail = _offered(each, next(answers)) if each.mail else []
         counts.update(_TOLD[came.how] for _, came in mail)
-        counts.update("news" for _, came in news if came.how == "forwarded")
+        counts.update(_TOLD_NEWS[came.how] for _, came in news)
         pause = timedelta(0)
         if any(came.how == "later" for _, came in [*news, *mail]):
             pause = _pause(each.mail[len(mail) - 1].tries if mail else 0)
@@ -133,10 +134,18 @@ async def _carry(
 _TOLD = {"forwarded": "forwarded", "refused": "forwards_refused", "later": "forwards_put_off"}
 """What each outcome of mail is counted as."""
 
+_TOLD_NEWS = {
+    "forwarded": "news",
+    "later": "forwards_put_off",
+    **dict.fromkeys(("judged", "heeded", "more", "gone"), "ties"),
+}
+"""What each outcome of news is counted as: of mail that had come, and of herds under herds."""
 
-def _heard(box: Outbox, answer: str | BrokerError) -> list[tuple[str, Outcome]]:
-    came = Outcome("later" if isinstance(answer, BrokerError) else "forwarded")
-    return [(news.entry, came) for news in box.news]
+
+def _heard(box: Outbox, answer: list[Outcome] | BrokerError) -> list[tuple[str, Outcome]]:
+    if isinstance(answer, BrokerError):
+        answer = [Outcome("later")] * len(box.news)
+    return [(news.entry, came) for news, came in zip(box.news, answer, strict=True)]
 
 
 def _offered(box: Outbox, answer: list[Outcome] | BrokerError) -> list[tuple[str, Outcome]]:

@@ -87,10 +87,11 @@ def roster_rows(agents: Sequence[AgentInfo], now: datetime) -> Rows:
                 ", ".join(questions) or "-",
                 age(each.active_at, now) + (f" “{brief(each.progress)}”" if each.progress else ""),
                 ", ".join(each.tasks) + (f" +{len(each.queued)} queued" if each.queued else ""),
+                ", ".join(each.herds),
             )
         )
-    columns = ("agent", "label, role", "state", "process", "unread", "questions", "worked", "tasks")
-    return Rows(columns, rows, whole=("agent",))
+    columns = ("agent", "label, role", "state", "process", "unread", "questions", "worked")
+    return Rows((*columns, "tasks", "herds"), rows, whole=("agent",))
 
 
 @command(app, "list", example="tocsin agent list --json", seat=True)

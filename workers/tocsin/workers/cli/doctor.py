@@ -78,6 +78,7 @@ def doctor(
         *_asking(session, "schedulers", lambda _: found.check_schedulers()),
         *_asking(session, "lag", lambda _: found.check_lag()),
         *_asking(session, "versions", lambda _: found.check_versions()),
+        *_asking(session, "herds", _herds),
         *_asking(session, "records", partial(_records, repair=repair)),
     ]
     broken = any(finding.health is Health.BROKEN for finding in findings)
@@ -216,6 +217,32 @@ def _fleet(session: Session) -> Iterator[Finding]:
         )
         detail = f"{name}: {partitions} partitions, schema {schema}{speed}"
         yield Finding("fleet", Health.GOOD, detail)
+
+
+def _herds(session: Session) -> Iterator[Finding]:
+    """Herds under herds, and those whom nobody is above any more."""
+    name = session.connection.settings.fleet
+    if not session.broker.link.command("doctor", "EXISTS", keys.fleet(name), key=keys.fleet(name)):
+        return  # to look would be its first use
+    found = [each for top in session.broker.tree() for each in top.walk() if each.state != "closed"]
+    apart = [each for each in found if each.tie == "orphaned"]
+    for each in apart[:_FEW]:
+        detail = f"herd {each.herd} is an orphan: it was opened under {each.under}, but "
+        detail += f"{each.reason}; close it when its own work is done"
+        yield Finding("herds", Health.WARNING, detail)
+    late = [each for each in found if each.tie in ("claimed", "closing")]
+    for each in late[:_FEW]:
+        what = "not confirmed yet" if each.tie == "claimed" else f"open, though {each.reason}"
+        detail = f"herd {each.herd} under {each.under} is {what}; a scheduler sees to that soon"
+        yield Finding("herds", Health.WARNING, detail)
+    if len(apart) > _FEW or len(late) > _FEW:
+        yield Finding("herds", Health.WARNING, "and more of them; see `tocsin herd tree`")
+    below = sum(each.under is not None for each in found)
+    if below and not apart and not late:
+        yield Finding("herds", Health.GOOD, f"{below} of {len(found)} herds are under others")
+
+
+_FEW = 10
 
 
 def _records(session: Session, *, repair: bool) -> Iterator[Finding]:

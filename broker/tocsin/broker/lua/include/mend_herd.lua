@@ -97,7 +97,7 @@ function mend_herd.agent(name)
   end
 end
 
--- The herd itself: its place among the herds, its closing or its end, the timer of its oldest wait,
+-- The herd itself: where it is under, asked anew; its place among the herds, its closing or its end, the timer of its oldest wait,
 -- and its place among the partition's timers. That one is early at worst, or put off by a visit.
 function mend_herd.herd()
   local earliest = redis.call('ZRANGE', key.due(), 0, 0, 'WITHSCORES')[2]
@@ -106,6 +106,7 @@ function mend_herd.herd()
     mend.wrong('timers', args.herd, timer.visit)
   end
   mend.member('herds', key.herds(), args.herd, herd.opened_at)
+  if args.mend == '1' then ties.refresh() end
   if herd.state == 'closing' then mend.timed('0:close:herd', now, true) end
   if herd.state == 'closed' then
     mend.timed('9:forget:herd', herd.closed_at + herd.herd_retention, true)

@@ -45,9 +45,15 @@ local belongs = {
     if not outbox.planned(other) then
       mend.wrong('forwards', other, function() outbox.plan(other, now) end)
     end
+    if id == '@tie' then return string.match(member, '/claim$') or string.match(member, '/[a-z0-9_-]+%.%d+$') end
     if kind == '0' then return true end   -- news tell all themselves
     local m = message(id)
     return m.state == 'outgoing' and outbox.member(other, seq, id) == member and outbox.split(m.to) == other
+  end,
+  leads = function(agent, under)
+    if not agent_is(agent, 'open') then return false end
+    if args.mend == '1' then ties.look(agent, under) end
+    return true
   end,
   dead = function(_, id) return message(id).state == 'dead' end,
   questions = function(owner, id) return open_request(id, 'task', owner) end,
@@ -77,12 +83,12 @@ local INDEXES = {
   waiting = key.waiting, tasks = key.tasks, agents = key.agents, dead = key.dead, due = key.due,
   questions = key.questions, asked = key.asked, asking = key.asking, answers = key.answers,
   workload = key.workload, queue = key.queue, delayed = key.delayed, waking = key.waking,
-  episodes = key.episodes, outbox = key.outbox,
+  episodes = key.episodes, outbox = key.outbox, leads = key.leads,
 }
 
 -- Some entries of an index, from a cursor on; those that belong nowhere go. The next cursor.
 function mend_indexes.check(kind, owner, cursor)
-  local name, hash = INDEXES[kind](owner), kind == 'episodes'
+  local name, hash = INDEXES[kind](owner), kind == 'episodes' or kind == 'leads'
   local found = hash and redis.call('HSCAN', name, cursor, 'COUNT', 100) or
     redis.call('ZSCAN', name, cursor, 'COUNT', 100)
   for i = 1, #found[2], 2 do

@@ -1,6 +1,7 @@
 -- Mail between herds, which may live in other partitions, so that no script can reach both. A member
 -- of a herd's `outbox` is one thing to forward, and they sort by herd, news first, oldest first:
 --   <other herd>/0<number>/<message>/<state>   what became of mail that the other herd had sent here
+--   <other herd>/0<number>/@tie/<what>         of a herd under another, see `ties`
 --   <other herd>/1<number>/<message>           mail for the other herd
 -- The partition's `forwards` says when each `<herd>/<other herd>` is next to be seen to. In the record
 -- of mail to another herd: `state` outgoing, forwarded or refused; `there`, what is known to have
@@ -61,6 +62,12 @@ function outbox.news(id, m, what)
   add(other, string.format('%s/0%016.0f/%s/%s', other, seq, id, what))
 end
 
+-- Something of a herd under another is to be told to other herds.
+function outbox.tie(others, what)
+  local seq = redis.call('HINCRBY', key.herd(), 'seq', 1)
+  for _, other in ipairs(others) do add(other, string.format('%s/0%016.0f/@tie/%s', other, seq, what)) end
+end
+
 local MAIL = { 'kind', 'sender', 'to', 'delivery', 'thread', 'reply_to', 'hops', 'body', 'data',
   'digest', 'in_turn', 'tries' }
 
@@ -73,7 +80,9 @@ function outbox.next(other, limit)
     local seq, id, what = string.match(member, '/%d(%d+)/([^/]+)/?(.*)$')
     local ok, m = pcall(pick, key.message(id or ''), what == '' and MAIL or { 'reason' })
     if not ok then m = {} end   -- it was written over
-    if what and what ~= '' then
+    if id == '@tie' then
+      news[#news + 1] = { member, seq, id, what, ties.carried(other, what) }
+    elseif what and what ~= '' then
       news[#news + 1] = { member, seq, id, what, m.reason or '' }
     elseif m.kind then
       m.id, m.seq, m.to = id, seq, select(2, outbox.split(m.to))

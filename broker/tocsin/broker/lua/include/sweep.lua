@@ -27,20 +27,33 @@ local function close_requests(list, left, how, tell)
   return left
 end
 
--- Ends up to `limit` things of a closing agent. True once it is closed.
-local function close_agent(agent, limit, reason)
-  local left = limit
-  for _, list in ipairs({ key.workload(agent), key.queue(agent) }) do
-    for _, task in ipairs(redis.call('ZRANGE', list, 0, left - 1)) do
-      local ok, broke = pcall(function() tasks.settle(task, 'cancelled', { error = reason }) end)
+-- Cancels open tasks of an agent that were created up to `at`, up to `left`; how many more things may
+-- be done. `how` as for `tasks.settle`.
+local function cancel_tasks(agent, left, at, how)
+  for _, list in ipairs({ key.queue(agent), key.workload(agent) }) do   -- a freed slot fetches none
+    for _, task in ipairs(redis.call('ZRANGEBYSCORE', list, '-inf', at, 'LIMIT', 0, left)) do
+      local ok, broke = pcall(function()
+        local begun = redis.call('HGET', key.task(task), 'state') ~= 'created'
+        tasks.settle(task, 'cancelled', how)
+        if begun and how.tell then ties.cancelled(task, agent) end
+      end)
       if not ok then   -- its record was written over; that stops no closing
         journal('set_aside', { task = task, error = words(broke) })
       end
       redis.call('ZREM', list, task)
       left = left - 1
     end
-    if left <= 0 then return false end
+    if left <= 0 then break end
   end
+  return left
+end
+
+-- Ends up to `limit` things of a closing agent. True once it is closed.
+local function close_agent(agent, limit, reason)
+  ties.tell(agent)   -- the herds under it, which close in their own time
+  redis.call('DEL', key.leads(agent))
+  local left = cancel_tasks(agent, limit, '+inf', { error = reason })
+  if left <= 0 then return false end
   left = close_requests(key.asked(agent), left, 'agent_closed',
     'agent ' .. agent .. ' was closed' .. (reason ~= '' and ': ' .. reason or ''))
   if left <= 0 then return false end
@@ -119,5 +132,60 @@ function sweep.herd(limit)
   timer.clear('5:stale')
   timer.set('9:forget:herd', now + tonumber(herd.herd_retention))
   journal('closed', {})
+  ties.claim()
   return true
+end
+
+-- Closing begins: no new work from here on.
+function sweep.begin(reason)
+  if herd.state ~= 'open' then return end
+  herd.state = 'closing'
+  redis.call('HSET', key.herd(), 'state', 'closing')
+  journal('closing', { reason = reason })
+end
+
+-- One pass over the open tasks of all agents that were there when what they serve was cancelled. True
+-- once none is left.
+local function cancel_served(at, reason)
+  local left = 100
+  for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do
+    left = cancel_tasks(agent, left, at, { error = reason, tell = true })
+    if left <= 0 then return false end
+  end
+  redis.call('HSET', key.herd(), 'cancelled_to', at)
+  return true
+end
+
+local function orphan(reason)
+  if herd.tie == 'orphaned' then return end
+  redis.call('HSET', key.herd(), 'tie', 'orphaned', 'tie_reason', reason)
+  journal('orphaned', { under = herd.under, reason = reason })
+  alert('herd_orphaned', herd.opened_by, { under = herd.under, reason = reason })
+  mail.notice('msg_orphaned_' .. bare(herd.opened_by), 'parent', false, nil, nil,
+    { about = 'herd_orphaned', under = herd.under, reason = reason })
+end
+
+-- Does as the herd over this one says (`ties.verdict`), in one bounded pass. True once that is done.
+function sweep.heed(verdict)
+  local how, why, _, at, task, error = unpack(verdict)
+  if how == 'closed' then
+    sweep.begin(why)
+    if herd.state ~= 'closing' then return true end
+    timer.set('0:close:herd', now)   -- whatever becomes of who carried this
+    return sweep.herd(100)
+  end
+  if herd.state ~= 'open' then return true end
+  redis.call('HSET', key.herd(), 'tie_at', now)
+  if how == 'orphaned' then
+    orphan(why)
+    return true
+  end
+  if herd.tie ~= 'tied' then
+    redis.call('HSET', key.herd(), 'tie', 'tied', 'tie_reason', '')
+    journal('tied', { under = herd.under })
+  end
+  if herd.under_task ~= '' and task ~= herd.under_task then return true end   -- it serves another
+  if at == '' or tonumber(at) <= tonumber(herd.cancelled_to or 0) then return true end
+  return cancel_served(at, 'task ' .. task .. ' of ' .. herd.under .. ' was cancelled' ..
+    (error ~= '' and ': ' .. error or ''))
 end
