@@ -10,6 +10,7 @@ from tests.fleets import command, key_of
 from tocsin.broker import AsyncAgent, errors, herds
 from tocsin.broker.scripts import Call
 from tocsin.broker.testing import lapse
+from tocsin.scheduler import AsyncScheduler
 
 
 async def test_a_lost_question_does_not_hold_up_the_end_of_its_task(herd):
@@ -43,6 +44,7 @@ async def test_a_broken_herd_does_not_hold_up_another(open_herd):
     """A scheduler leaves it out of the pass, says so, and serves everybody else."""
     broken = await open_herd("broken", "scout", "planner")
     whole = await open_herd("whole", "scout", "planner")
+    whole.scheduler = AsyncScheduler(whole.broker, repair_every=None)
     await broken.waiting()
     await whole.waiting()
     due = key_of(broken, "due")
@@ -108,17 +110,58 @@ async def test_a_record_that_cannot_be_read_is_an_error_of_ours(herd):
     sent = await herd.parent.message("scout", "hello")
     await command(herd, "HDEL", key_of(herd, "task", task=task.id), "created_at")
     await command(herd, "HSET", key_of(herd, "message", message=sent.message_id), "kind", "weird")
-    for look in (
-        herd.parent.tasks(),
-        herd.parent.task(task.id),
-        herd.parent.receipt(sent.message_id),
-    ):
+    for look in (herd.parent.task(task.id), herd.parent.receipt(sent.message_id)):
         with pytest.raises(errors.InvalidEnvelope, match="tocsin doctor"):
             await look
 
 
+@pytest.mark.parametrize("damage", ["field", "type"])
+async def test_a_damaged_record_is_left_out_of_lists_and_named(herd, caplog, damage):
+    """Tasks and agents that are whole are listed all the same."""
+    broken = await herd.working(herd.scout)
+    whole = await herd.working(herd.planner)
+    task, agent = key_of(herd, "task", task=broken.id), key_of(herd, "agent", agent="scout")
+    for record in (task, agent):
+        if damage == "field":
+            await command(herd, "HSET", record, "created_at", "then", "generation", "first")
+        else:
+            await command(herd, "RENAME", record, record + ":kept")
+            await command(herd, "SET", record, "nonsense")
+
+    assert [each.id for each in await herd.parent.tasks()] == [whole.id]
+    assert [each.agent for each in await herd.parent.roster()] == ["parent", "planner"]
+    assert [each.id for each in await herd.planner.tasks()] == [whole.id]
+
+    for named in (f"task {broken.id} is left out", "agent scout is left out"):
+        assert named in caplog.text
+    for record in (task, agent):
+        await command(herd, "DEL", record)
+        if damage == "type":
+            await command(herd, "RENAME", record + ":kept", record)
+
+
+@pytest.mark.parametrize("kind", ["task", "message", "questions"])
+async def test_whatever_of_an_agent_was_written_over_it_can_be_closed(herd, kind):
+    """What cannot be ended is set aside, told in the journal, and the closing goes on."""
+    task, question = await herd.waiting()
+    await herd.parent.delegate("planner", "unread")
+    await herd.planner.message("scout", "unread")
+    names = {"message": {"message": question}}.get(kind, {"task": task.id})
+    await command(herd, "DEL", key_of(herd, kind, **names))
+    await command(herd, "SET", key_of(herd, kind, **names), "nonsense")
+
+    await herd.parent.close("planner")
+    await herd.parent.close("scout")
+
+    states = {info.agent: info.state for info in await herd.parent.roster()}
+    assert states == {"parent": "open", "planner": "closed", "scout": "closed"}
+    assert any(line.event == "set_aside" for line in await herd.parent.journal())
+    await command(herd, "DEL", key_of(herd, kind, **names))
+
+
 async def test_the_only_herd_that_is_due_is_broken(herd):
     """The scheduler says which, goes on, and is in no trouble itself."""
+    herd.scheduler = AsyncScheduler(herd.broker, repair_every=None)
     await herd.waiting()
     due = key_of(herd, "due")
     await command(herd, "RENAME", due, due + ":kept")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -126,6 +127,124 @@ async def test_an_agent_that_writes_to_itself(open_herd):
 
     assert number == 2 * RATE
     assert len(about(await herd.parent.receive(), "loop")) == 1
+
+
+async def passes_on(agent, *to: str) -> None:
+    """Writes to others for each of its mail, and acks it."""
+    turn = await agent.receive()
+    for mail in turn:
+        for other in to:
+            await agent.message(other, mail.body)
+    await turn.ack()
+
+
+@pytest.mark.parametrize("size", [3, 4, 9, 32])
+async def test_a_ring_of_agents_that_pass_a_message_on(open_herd, size):
+    """Case 12: however many there are, none of them is the pair of another, and it ends."""
+    names = [f"a{number}" for number in range(size)]
+    herd = await open_herd("h", *names, pair_rate=3)
+    ring = [herd.children[name] for name in names]
+    await ring[0].message(names[1], "pass it on")
+
+    number, stopped = await until_stopped(
+        *[partial(passes_on, ring[at % size], names[(at + 1) % size]) for at in range(1, size + 1)]
+    )
+
+    assert number == 4 * size - 1
+    assert "come round to it by way of others 3 times within 60 min" in stopped.detail
+    assert "'a0'" in stopped.detail and "'a1'" in stopped.detail
+    (notice,) = about(await herd.parent.receive(), "loop")
+    assert not notice.trigger_turn
+    assert "pass messages round" in notice.body and "(pair_rate)" in notice.body
+    await ring[0].message("parent", "others hear of it")
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 10])
+async def test_a_ring_with_many_messages_on_the_way(open_herd, tokens):
+    """Case 12: they are stopped when several are passed round at once, one a turn."""
+    herd = await open_herd("h", "a", "b", "c", pair_rate=5)
+    a, b, c = herd.children.values()
+    for number in range(tokens):
+        await a.message("b", str(number))
+
+    async def one(agent, to: str) -> None:
+        turn = await agent.receive(limit=1)
+        for mail in turn:
+            await agent.message(to, mail.body)
+        await turn.ack()
+
+    number, _ = await until_stopped(
+        partial(one, b, "c"), partial(one, c, "a"), partial(one, a, "b")
+    )
+
+    assert number <= 3 * tokens * 6
+
+
+async def test_a_ring_by_way_of_an_answer_and_by_inboxes_that_are_shown(open_herd):
+    """Case 12: an agent that asks in between, and one that never takes its mail, are of a ring."""
+    herd = await open_herd("h", "a", "b", "c", "d", pair_rate=3)
+    a, b, c, d = herd.children.values()
+    await c.message("a", "go")
+
+    async def asks() -> None:
+        await (await a.receive()).ack()
+        asked = await a.message("d", "may I?", expects_reply=True)
+        await (await d.receive()).ack()
+        await d.reply(asked.message_id, "yes")
+        await passes_on(a, "b")
+
+    async def looks() -> None:
+        shown = await b.inbox()
+        for mail in shown:
+            await b.message("c", mail.body)
+        await b.ack(*shown)
+
+    number, _ = await until_stopped(asks, looks, partial(passes_on, c, "a"))
+
+    assert number == 3 * 4 - 1
+
+
+async def test_a_ring_of_herds(open_herd):
+    """Case 12: parents that pass a message from herd to herd are stopped."""
+    names = ("a", "b", "c")
+    herds = [await open_herd(name, pair_rate=3, accepts_from=names) for name in names]
+
+    async def step(herd, to: str) -> None:
+        await passes_on(herd.parent, f"{to}/parent")
+        await herd.scheduler.tick()
+
+    await herds[0].parent.message("b/parent", "pass it on")
+    await herds[0].scheduler.tick()
+
+    number, stopped = await until_stopped(
+        partial(step, herds[1], "c"), partial(step, herds[2], "a"), partial(step, herds[0], "b")
+    )
+
+    assert number == 3 * 4 - 1
+    assert "come round" in stopped.detail
+
+
+async def test_one_who_tells_another_of_all_that_it_hears_is_in_no_ring(open_herd):
+    """An honest parent that deals with a child after another, and tells a third of each."""
+    herd = await open_herd("h", *[f"c{number}" for number in range(20)], "log", pair_rate=1)
+    for child in list(herd.children.values())[:-1]:
+        await herd.parent.message(child.agent, "report")
+        await passes_on(child, "parent")
+        await (await herd.parent.receive()).ack()
+        await herd.parent.message("log", f"{child.agent} reported")
+        await (await herd.children["log"].receive()).ack()
+
+
+async def test_work_given_in_a_ring_is_none(open_herd):
+    """A line of work that begins anew with each task: what went before does not count."""
+    herd = await open_herd("h", "maker", "checker", pair_rate=1)
+    maker, checker = herd.children.values()
+    for _ in range(10):
+        task = await herd.working(maker)
+        await maker.message("checker", "look at this")
+        await passes_on(checker, "parent")
+        await maker.done(task.id)
+        await (await herd.parent.receive()).ack()
 
 
 async def test_a_reminder_answered_by_a_reminder(open_herd):

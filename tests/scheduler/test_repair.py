@@ -427,14 +427,106 @@ def test_a_lost_marker_does_not_remind_twice(scene):
 
 
 def test_what_cannot_be_read_is_told_and_holds_up_nothing(scene):
-    """A key of another type is left as it is; all the rest is mended."""
-    waking = scene.key("waking", agent="tester")
-    scene.client.delete(waking, scene.key("episodes"))
-    scene.client.set(waking, "nonsense")
+    """A record of another type is left as it is, and not said to be mended; all the rest is."""
+    fresh = next(each for each in scene.parent.tasks() if each.description == "waits")
+    record = scene.key("task", task=fresh.id)
+    scene.client.rename(record, record + ":kept")
+    scene.client.set(record, "nonsense")
+    scene.client.delete(scene.key("episodes"))
     found = scene.scheduler.repair()
-    assert {what for _, what in found.counts} == {"episodes"}
+    assert found.counts["h", "episodes"] == 1
+    assert fresh.id in {each.id for each in found.broken}
     assert all("WRONGTYPE" in each.why for each in found.broken)
-    scene.client.delete(waking)
+    scene.client.rename(record + ":kept", record)
+    scene.scheduler.repair()
+    assert scene.scheduler.repair().findings == []
+
+
+def test_what_could_not_be_mended_is_not_counted_as_mended(scene):
+    """A repair that breaks in the middle is told with what broke it, each time anew."""
+    fresh = next(each for each in scene.parent.tasks() if each.description == "waits")
+    scene.client.hdel(scene.key("task", task=fresh.id), "episode")
+    for _ in range(2):
+        found = scene.scheduler.repair()
+        assert fresh.id in {each.id for each in found.broken}
+        assert fresh.id not in {each.id for each in found.findings if each.what != "broken"}
+    scene.client.hset(scene.key("task", task=fresh.id), "episode", 1)
+
+
+OTHER_TYPES = ["string", "list"]
+
+
+def overwrite(scene: Scene, name: str, other: str) -> None:
+    """Puts a key of another type where one was."""
+    scene.client.delete(name)
+    if other == "string":
+        scene.client.set(name, "nonsense")
+    else:
+        scene.client.rpush(name, "nonsense")
+
+
+@proves("P11")
+@pytest.mark.parametrize("other", OTHER_TYPES)
+def test_every_index_that_was_written_over_is_made_again(scene, other):
+    """Case 14: a key of another type in its place is removed; the records know what belongs there."""
+    before = scene.dump()
+    written_over = [(name, kind) for name, kind in scene.indexes() if kind != "reminded"]
+    assert {kind for _, kind in written_over} >= {*INDEXES, *OF_PARTITIONS}
+    for name, _ in written_over:
+        overwrite(scene, name, other)
+
+    looked = scene.scheduler.repair(mend=False)
+    found = scene.scheduler.repair()
+
+    kinds = {kind for _, kind in written_over}
+    assert {each.what for each in looked.findings} >= kinds
+    assert {what for _, what in found.counts} >= kinds
+    assert found.broken == []
+    assert scene.dump() == before
+    assert scene.scheduler.repair().findings == []
+
+
+@pytest.mark.parametrize("kind", [*INDEXES, *OF_PARTITIONS])
+def test_one_index_that_was_written_over_is_made_again(scene, kind):
+    """Case 14: alone, it is found by what is compared first with it."""
+    before = scene.dump()
+    overwrite(scene, next(name for name, of in scene.indexes() if of == kind), "string")
+
+    found = scene.scheduler.repair()
+
+    assert found.broken == []
+    assert scene.dump() == before
+    assert scene.scheduler.repair().findings == []
+
+
+@pytest.mark.parametrize("stream", ["inbox", "steer"])
+def test_an_inbox_that_was_written_over_is_made_again(scene, stream):
+    """Case 14: unread mail is there again, in its order, and is taken."""
+    scout = scene.children["scout"]
+    for text in ("one", "two"):
+        scene.parent.message("scout", text, delivery="steer" if stream == "steer" else "follow_up")
+    expected = [mail.message_id for mail in scout.inbox()]
+    overwrite(scene, scene.key(stream, agent="scout"), "string")
+
+    assert scene.scheduler.repair().broken == []
+
+    assert [mail.message_id for mail in scout.receive()] == expected
+    scene.scheduler.repair()
+    assert scene.scheduler.repair().findings == []
+
+
+@pytest.mark.parametrize("kind", ["exchanges", "journal", "arrivals", "instances"])
+def test_what_no_record_knows_begins_anew_when_it_was_written_over(scene, kind):
+    """Case 14: nobody is held up by a key that cannot be used."""
+    name = scene.key(kind, **({"agent": "scout"} if kind in ("exchanges", "instances") else {}))
+    overwrite(scene, name, "string")
+
+    found = scene.scheduler.repair()
+
+    assert kind in {what for _, what in found.counts}
+    assert found.broken == []
+    scene.children["planner"].message("scout", "It goes on.")
+    assert "It goes on." in [mail.body for mail in scene.children["scout"].receive()]
 
 
 def test_two_repairs_at_once_do_no_harm(scene, url, fleet_name):

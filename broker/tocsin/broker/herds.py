@@ -13,7 +13,7 @@ from tocsin.broker.envelopes import AgentInfo, JournalEntry
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.ids import make_id
 from tocsin.broker.masking import shown
-from tocsin.broker.records import pairs, read_agent, read_journal
+from tocsin.broker.records import pairs, read_agent, read_journal, read_whole
 from tocsin.broker.scripts import Call, call
 from tocsin.broker.settings import HerdSettings, from_record, to_record
 from tocsin.broker.settings_files import Resolved, Source
@@ -141,8 +141,10 @@ def close_herd(caller: Caller) -> Call[bool]:
 
 
 def roster(caller: Caller) -> Call[list[AgentInfo]]:
-    """Every agent of the herd."""
-    return caller.call("roster", "roster", lambda answer: [read_agent(row) for row in answer[1:]])
+    """Every agent of the herd, without those whose records are damaged."""
+    return caller.call(
+        "roster", "roster", lambda answer: read_whole(caller.herd, "agent", answer[1:], read_agent)
+    )
 
 
 def journal(caller: Caller, after: object, limit: object) -> Call[list[JournalEntry]]:

@@ -76,7 +76,7 @@ KEYS: dict[str, Key] = {
         "hash",
         "agent",
         "close",
-        "who it writes with -> turns of this window, who wrote last",
+        "since when counted; of a pair its turns and what they answer; what one wrote the other",
     ),
     "leads": Key(
         "h:{herd}:a:{agent}:leads",

@@ -6,9 +6,10 @@ A record is a hash, and comes as a list of fields and values; all of it is text.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from tocsin.broker.clock import from_ms
 from tocsin.broker.envelopes import (
@@ -24,6 +25,10 @@ from tocsin.broker.envelopes import (
 )
 from tocsin.broker.rendering import body_of
 from tocsin.broker.states import RETURN_CODES, TaskState
+
+T = TypeVar("T")
+
+log = logging.getLogger("tocsin.broker")
 
 
 def decode(answer: Any) -> Any:
@@ -43,6 +48,27 @@ def decode(answer: Any) -> Any:
 def pairs(flat: list[Any]) -> dict[str, Any]:
     """A record from its flat list of fields and values."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def read_whole(
+    herd: str, what: str, rows: Sequence[list[Any]], read: Callable[[list[Any]], T]
+) -> list[T]:
+    """What each row of a list says. One of a damaged record is left out, and named in the log."""
+    whole = []
+    for row in rows:
+        try:
+            whole.append(read(row))
+        except (LookupError, ValueError, TypeError) as error:
+            why = f"{type(error).__name__}: {error}" if row[1] else "it was written over"
+            log.warning(
+                "herd %s: %s %s is left out, because its record cannot be read (%s); see what "
+                "`tocsin doctor` finds",
+                herd,
+                what,
+                row[0],
+                why,
+            )
+    return whole
 
 
 def _time(value: str | None) -> datetime | None:

@@ -130,12 +130,16 @@ def _refused(data: Mapping[str, Any]) -> str:
 
 
 def _loop(data: Mapping[str, Any]) -> str:
-    chain = f"it would be more than {data['count']} replies to replies in a chain (hop_limit)"
-    often = f"they have answered each other {data['count']} times in a short time (pair_rate)"
-    why = chain if data["limit"] == "hop_limit" else often
+    agent, other, count = data["agent"], data["recipient"], data["count"]
+    what = f"{agent} and {other} seem to answer each other without end"
+    why = f"they have answered each other {count} times in a short time (pair_rate)"
+    if data["limit"] == "hop_limit":
+        why = f"it would be more than {count} replies to replies in a chain (hop_limit)"
+    elif data["limit"] == "ring":
+        what = f"{agent}, {other} and others seem to pass messages round without end"
+        why = f"what it writes to {other} has come round {count} times in a short time (pair_rate)"
     return (
-        f"{data['agent']} and {data['recipient']} seem to answer each other without end, so "
-        f"{data['agent']} is refused to go on: {why}. Tell them to stop, or raise the limit if "
+        f"{what}, so {agent} is refused to go on: {why}. Tell them to stop, or raise the limit if "
         "they mean it."
     )
 

@@ -126,7 +126,7 @@ class HerdSettings(SettingsModel):
     hop_limit: Annotated[Count, Le(1_000)] = 16
     """Replies to replies in one chain, above which the next is refused"""
     pair_rate: Annotated[Count, Le(1_000_000)] = 200
-    """Times two agents may answer each other in a `pair_window`, answers to questions aside"""
+    """Times two agents may answer each other in a `pair_window`, also round others in a ring"""
     pair_window: Tick = timedelta(hours=1)
     """The time in which two agents that answer each other without end are stopped"""
     label_limit: Annotated[Count, Le(1_024)] = 64

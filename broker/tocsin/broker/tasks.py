@@ -10,7 +10,7 @@ from tocsin.broker.caller import Caller, digest
 from tocsin.broker.envelopes import Outcome, Settlement, Task, Wake
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.ids import make_id
-from tocsin.broker.records import read_task
+from tocsin.broker.records import read_task, read_whole
 from tocsin.broker.scripts import Call
 from tocsin.broker.states import TaskState
 from tocsin.broker.validation import (
@@ -135,22 +135,21 @@ def watch(caller: Caller, tasks: Sequence[object], wake: object) -> Call[list[Se
     )
 
 
-def _read(answer: list[Any]) -> list[Task]:
-    return [read_task(*row) for row in answer[1:]]
-
-
 def named(caller: Caller, tasks: Sequence[object], operation: str = "task") -> Call[list[Task]]:
     """The tasks with these ids, in the order given."""
-    ids = json.dumps(_named(operation, tasks))
-    return caller.call("task_read", operation, _read, tasks=ids)
+
+    def read(answer: list[Any]) -> list[Task]:
+        return [read_task(*row) for row in answer[1:]]
+
+    return caller.call("task_read", operation, read, tasks=json.dumps(_named(operation, tasks)))
 
 
 def listing(caller: Caller, state: object, limit: object) -> Call[list[Task]]:
-    """The newest tasks, of one state or of all."""
+    """The newest tasks, of one state or of all; without those whose records are damaged."""
     return caller.call(
         "task_list",
         "tasks",
-        _read,
+        lambda answer: read_whole(caller.herd, "task", answer[1:], lambda row: read_task(*row)),
         state="" if state is None else check_choice("tasks", "state", state, TaskState),
         limit=check_count("tasks", "limit", limit, MOST_NAMED),
     )

@@ -31,7 +31,7 @@ seat.active()
 local m = { id = args.message, kind = 'request', sender = args.agent,
   sender_generation = me.generation, to = to, wakes = true,
   task = args.task ~= '' and args.task or nil, thread = args.thread, body = args.body,
-  data = args.data, digest = args.digest }
+  data = args.data, digest = args.digest, trail = me.trail }
 if not known.kind then
   requests.open(m, 0)
 else   -- once more; who acked it is handed it again

@@ -25,6 +25,7 @@ local function checked(id, check, ...)
   broken[#broken + 1] = { 'broken', id, words(result) }
 end
 
+checked(args.herd, mend.types)
 for _, each in ipairs(cjson.decode(args.indexes)) do
   local kind, owner, cursor = unpack(each)
   local next = checked(kind, mend_indexes.check, kind, owner, cursor)

@@ -5,7 +5,7 @@
 -- answers: mail <how many more> <record> ...
 -- moves: taken broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders reading attendance outbox
+-- include: seat timer lease mail dead tasks requests reminders reading attendance outbox loops
 
 seat.prove()
 lease.touch()
@@ -28,7 +28,7 @@ for _, delivery in ipairs({ 'steer', 'follow_up' }) do
   end
 end
 reading.sort(batch)
-reading.note(batch)
+loops.note(batch)
 local answer = { 'mail', more }
 for _, m in ipairs(batch) do answer[#answer + 1] = reading.mark(m) end
 if #shown > 0 then

@@ -7,7 +7,7 @@
 -- answers: mail <1 if more that wakes is unread> <record> ... | empty
 -- moves: taken broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders reading asks attendance room outbox
+-- include: seat timer lease mail dead tasks requests reminders reading asks attendance room outbox loops
 
 seat.prove()
 lease.touch()
@@ -69,7 +69,7 @@ if not woken then
 end
 if #batch == 0 then return { 'empty' } end
 room.made()
-reading.note(batch)
+loops.note(batch)
 if args.turn > latest then redis.call('HSET', key.agent(args.agent), turns, args.turn) end
 local answer, taken = reading.answer(batch, args.turn), {}
 for i, m in ipairs(batch) do taken[i] = m.id end

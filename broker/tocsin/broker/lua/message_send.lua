@@ -15,14 +15,14 @@ else
   if args.task ~= '' then tasks.own(args.task) end
   room.check(args.to, args.waits == '1')
 end
-local looping = loops.pair(args.message, args.to)
+local looping = loops.pair(args.message, args.to, me.trail)
 if looping then return looping end
 
 local request = args.expects == '1'
 local m = { id = args.message, kind = request and 'request' or 'message', sender = args.agent,
   sender_generation = me.generation, to = args.to, delivery = args.delivery, wakes = true,
   task = args.task ~= '' and args.task or nil, thread = args.thread, body = args.body,
-  data = args.data, digest = args.digest }
+  data = args.data, digest = args.digest, trail = me.trail }
 seat.active()
 if request then
   -- 0: as long as its task; a request without one then lasts as long as a task would.

@@ -11,12 +11,12 @@ if mail.repeated(args.message, args.digest) then return { 'duplicate' } end
 text.check_envelope(args.body, args.data)
 outbox.check(args.other)
 local to = args.other .. '/parent'
-local looping, in_turn = loops.pair(args.message, to)
+local looping, in_turn = loops.pair(args.message, to, me.trail)
 if looping then return looping end
 
 seat.active()
 outbox.send({ id = args.message, kind = 'message', sender = args.agent,
   sender_generation = me.generation, to = to, delivery = args.delivery, wakes = true,
   thread = args.thread, body = args.body, data = args.data, digest = args.digest,
-  in_turn = in_turn }, args.other)
+  in_turn = in_turn, trail = me.trail }, args.other)
 return { 'sent' }

@@ -37,10 +37,14 @@ elseif m.sender_generation ~= seat.open_agent(m.sender).generation then
   refuse('agent_closed', "the agent '", m.sender, "' that sent ", args.request, ' was closed; ',
     'its name belongs to a newer one now')
 end
+-- An answer goes on where its question came from; a chat goes on from the message.
 local looping, in_turn
+local trail = m.trail
 if m.kind ~= 'request' then   -- an answer always fits
   looping = loops.chain(args.request, m)
-  if not looping then looping, in_turn = loops.pair(args.message, m.sender) end
+  m.id = args.request
+  trail = loops.trail(m)
+  if not looping then looping, in_turn = loops.pair(args.message, m.sender, trail) end
   if looping then return looping end
 end
 
@@ -61,7 +65,7 @@ end
 local reply = { id = args.message, kind = 'reply', sender = args.agent,
   sender_generation = me.generation, to = m.sender, wakes = wakes, late = late and 1 or nil,
   task = m.task ~= '' and m.task or nil, thread = m.thread, reply_to = args.request, hops = loops.hops(m),
-  body = args.body, data = args.data, digest = args.digest, in_turn = in_turn }
+  body = args.body, data = args.data, digest = args.digest, in_turn = in_turn, trail = trail }
 if other then
   outbox.send(reply, other)
 elseif m.ask == '1' then

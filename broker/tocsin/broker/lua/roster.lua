@@ -19,9 +19,8 @@ local function shown(agent)
   return flat
 end
 
-local answer = { 'roster' }
-for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do
-  answer[#answer + 1] = {
+local function row(agent)
+  return {
     agent,
     shown(agent),
     redis.call('ZRANGEBYSCORE', key.instances(agent), '(' .. string.format('%.0f', wall), '+inf'),
@@ -32,5 +31,11 @@ for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do
     redis.call('ZRANGE', key.asking(agent), 0, 99),
     redis.call('HKEYS', key.leads(agent)),
   }
+end
+
+local answer = { 'roster' }
+for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do
+  local ok, found = pcall(row, agent)
+  answer[#answer + 1] = ok and found or { agent, {}, {}, {}, {}, 0, {}, {} }   -- something was written over
 end
 return answer

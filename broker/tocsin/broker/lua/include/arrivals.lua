@@ -42,7 +42,7 @@ function arrivals.judge(m)
   if ok then
     mail.send({ id = m.id, kind = m.kind, sender = from, to = m.to, delivery = m.delivery,
       wakes = true, thread = m.thread, reply_to = m.reply_to, hops = m.hops, body = m.body,
-      data = m.data, digest = m.digest })
+      data = m.data, digest = m.digest, trail = m.trail })
     loops.arrived(m.to, from, m.in_turn == '1')
     return 'forwarded', ''
   end

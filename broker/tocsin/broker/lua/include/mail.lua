@@ -4,7 +4,7 @@
 -- `outbox` has.) `by` and `entry` are the fence: who holds it, from which delivery.
 --
 -- In this order:
---   to reach    stream, ring (an agent's)
+--   to reach    stream, passed (how far it was handed over), ring (an agent's)
 --   to send     add (its recipient can read it), record (it is there), send (both), notice (by Tocsin)
 --   to find     need, readable (a record, or a refusal), repeated (of the same call), head (in short)
 --   to end      unlist (off its stream), retire (its record, later), take_back, withdraw (if unread)
@@ -15,6 +15,14 @@
 function mail.stream(agent, delivery)
   if delivery == 'steer' then return key.steer(agent) end
   return key.inbox(agent)
+end
+
+-- The last entry of a stream that was handed to somebody; nil if nothing ever was.
+function mail.passed(stream)
+  local groups = redis.pcall('XINFO', 'GROUPS', stream)
+  for i = 1, #(groups[1] or {}), 2 do
+    if groups[1][i] == 'last-delivered-id' then return groups[1][i + 1] end
+  end
 end
 
 -- Rings an agent's bell: how many processes heard it; -1 on a Cluster (where scripts are sent with a
@@ -50,7 +58,7 @@ function mail.add(id, to, delivery, wakes)
 end
 
 local OPTIONAL = { 'thread', 'reply_to', 'hops', 'body', 'data', 'late', 'request', 'opened_at',
-  'deadline' }
+  'deadline', 'trail' }
 
 -- Records an envelope, accepted by this. `m`: id kind sender to delivery wakes, and as they apply
 -- task digest sender_generation state and what is OPTIONAL, which is not there if it is empty;

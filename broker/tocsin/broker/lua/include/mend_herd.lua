@@ -36,6 +36,10 @@ end
 function mend_herd.task(id)
   local found = read(key.task(id))
   if not found.state then return end
+  mend.types_of(found.agent)
+  mend.typed('questions', id, key.questions(id))
+  mend.typed('reminded', id, key.reminded(id, found.episode))
+  if found.watch and found.watch ~= '' then mend.typed('watch', found.watch, key.watch(found.watch)) end
   mend.member('tasks', key.tasks(), id, found.created_at)
   if not tasks.is_open(found) then
     return mend.timed('9:forget:t:' .. id, found.settled_at + herd.task_retention, true)
@@ -77,6 +81,7 @@ end
 function mend_herd.agent(name)
   local found = read(key.agent(name))
   if not found.state then return end
+  mend.types_of(name)
   mend.member('agents', key.agents(), name, found.registered_at)
   if found.state == 'closing' then return mend.timed('0:close:' .. name, now, true) end
   if found.state == 'closed' then
@@ -125,13 +130,8 @@ local unread_reminders
 local function is_unread(reminder)
   if not unread_reminders then
     unread_reminders = {}
-    local groups, last = redis.pcall('XINFO', 'GROUPS', key.inbox('parent')), '-'
-    for _, group in ipairs(groups.err and {} or groups) do
-      for i = 1, #group, 2 do
-        if group[i] == 'last-delivered-id' then last = '(' .. group[i + 1] end
-      end
-    end
-    local entries = redis.call('XRANGE', key.inbox('parent'), last, '+', 'COUNT', 2000)
+    local entries = redis.call('XRANGE', key.inbox('parent'),
+      '(' .. (mail.passed(key.inbox('parent')) or '0-0'), '+', 'COUNT', 2000)
     if #entries == 2000 then setmetatable(unread_reminders, { __index = function() return true end }) end
     for _, entry in ipairs(entries) do unread_reminders[dead.named(entry[2]) or ''] = true end
   end
@@ -140,6 +140,7 @@ end
 
 -- The marker of a reminder ends with its episode; as long as it is there, the reminder is, or was read.
 function mend_herd.marker(id, episode)
+  mend.typed('reminded', id, key.reminded(id, episode))
   local known = pick(key.task(id), { 'state', 'episode', 'reminder_read' })
   if known.state == 'waiting' and known.episode == episode then
     local reminder = reminders.id(id, episode)

@@ -89,6 +89,7 @@ local INDEXES = {
 -- Some entries of an index, from a cursor on; those that belong nowhere go. The next cursor.
 function mend_indexes.check(kind, owner, cursor)
   local name, hash = INDEXES[kind](owner), kind == 'episodes' or kind == 'leads'
+  if not mend.typed(kind, owner, name) then return '0' end
   local found = hash and redis.call('HSCAN', name, cursor, 'COUNT', 100) or
     redis.call('ZSCAN', name, cursor, 'COUNT', 100)
   for i = 1, #found[2], 2 do

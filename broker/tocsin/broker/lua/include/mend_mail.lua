@@ -8,13 +8,7 @@ end
 
 -- Whether the stream's group went past an entry, in which case it hands it to nobody any more.
 local function passed(stream, entry)
-  local groups = redis.pcall('XINFO', 'GROUPS', stream)
-  local last
-  for _, group in ipairs(groups.err and {} or groups) do
-    for i = 1, #group, 2 do
-      if group[i] == 'last-delivered-id' then last = group[i + 1] end
-    end
-  end
+  local last = mail.passed(stream)
   if not last then return false end
   local at, nth = string.match(entry, '^(%d+)-(%d+)$')
   local last_at, last_nth = string.match(last, '^(%d+)-(%d+)$')
@@ -114,6 +108,10 @@ end
 
 function mend_mail.check(id)
   local m = read(key.message(id))
+  mend.types_of(m.to)
+  mend.types_of(m.sender)
+  if m.ask == '1' then mend.typed('attending', id, key.attending(id)) end
+  if m.task and m.task ~= '' then mend.typed('questions', m.task, key.questions(m.task)) end
   if m.state == 'dead' then
     mend.member('dead', key.dead(), id, m.ended_at)
     mend.timed('9:forget:m:' .. id, m.ended_at + dead.kept(m), true)

@@ -69,7 +69,7 @@ function outbox.tie(others, what)
 end
 
 local MAIL = { 'kind', 'sender', 'to', 'delivery', 'thread', 'reply_to', 'hops', 'body', 'data',
-  'digest', 'in_turn', 'tries' }
+  'digest', 'in_turn', 'trail', 'tries' }
 
 -- What is next to be forwarded to a herd: news and mail. Entries whose mail is gone go.
 function outbox.next(other, limit)

@@ -111,15 +111,6 @@ function reading.sort(batch)
   end)
 end
 
--- Notes how far the caller has read, for `loops`.
-function reading.note(batch)
-  local last = 0
-  for _, m in ipairs(batch) do last = math.max(last, tonumber(m.seq) or 0) end
-  if last > (tonumber(me.read_to) or 0) then
-    redis.call('HSET', key.agent(args.agent), 'read_to', last)
-  end
-end
-
 -- What a take answers with: the mail in order, and whether more that wakes is unread.
 function reading.answer(batch, turn)
   local answer = { 'mail', 0 }
@@ -176,13 +167,7 @@ local unseen = false   -- whether some of what is unread was not looked at
 
 -- How many of the next entries of a stream, of at most so many, come before one that keeps failing.
 function reading.sound(stream, count)
-  local groups, last = redis.pcall('XINFO', 'GROUPS', stream), '0-0'
-  for _, group in ipairs(groups.err and {} or groups) do
-    for i = 1, #group, 2 do
-      if group[i] == 'last-delivered-id' then last = group[i + 1] end
-    end
-  end
-  local entries = redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', count)
+  local entries = redis.call('XRANGE', stream, '(' .. (mail.passed(stream) or '0-0'), '+', 'COUNT', count)
   unseen = unseen or #entries == count
   for i, entry in ipairs(entries) do
     local m = entry[2][1] == 'm' and redis.pcall('HMGET', key.message(entry[2][2]), 'attempts', 'wakes') or {}

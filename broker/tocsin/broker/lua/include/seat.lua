@@ -9,7 +9,8 @@ function seat.load()
 end
 
 function seat.agent(name)
-  local record = pick(key.agent(name), { 'state', 'generation', 'token', 'former', 'born', 'awaited', 'read_to' })
+  local record = pick(key.agent(name), { 'state', 'generation', 'token', 'former', 'born', 'awaited', 'read_to',
+    'trail' })
   if not record.state then
     refuse('unknown_agent', "herd '", args.herd, "' has no agent '", name,
       "'; register it, or look at the names with `tocsin agent list`")
@@ -76,15 +77,17 @@ function seat.may_read(m)
   return args.agent == 'parent' or seat.meant(m) or seat.was_meant(m) or seat.sent(m)
 end
 
+local calls   -- as `repeated` found them
+
 -- Whether this very call was carried out before, its answer lost. For calls that make nothing which
 -- an id could name: the agent's record keeps the last of them.
 function seat.repeated(call)
-  local calls = redis.call('HGET', key.agent(args.agent), 'calls')
-  return calls and string.find(calls, call, 1, true) ~= nil
+  calls = redis.call('HGET', key.agent(args.agent), 'calls') or ''
+  return string.find(calls, call, 1, true) ~= nil
 end
 
+-- Notes it, once it was asked whether it is repeated.
 function seat.note(call)
-  local calls = redis.call('HGET', key.agent(args.agent), 'calls') or ''
   redis.call('HSET', key.agent(args.agent), 'calls', string.sub(calls .. ' ' .. call, -1500))
 end
 

@@ -16,14 +16,22 @@ local function close_entry(agent, delivery, entry)
   if m.entry == entry[1] then redis.call('DEL', key.message(id)) end
 end
 
--- Closes the open requests of a list, up to `left`; how many more things may be done.
-local function close_requests(list, left, how, tell)
-  for _, request in ipairs(redis.call('ZRANGE', list, 0, left - 1)) do
-    local m = read(key.message(request))
-    if m.to then requests.close(request, m, how, tell) end
-    redis.call('ZREM', list, request)   -- one whose record was lost, too
+-- Ends each of some things; one whose record, or what hangs on it, was written over stops no closing.
+-- How many more may be ended.
+local function each(ids, what, left, ending)
+  for _, id in ipairs(ids) do
+    local ok, broke = pcall(ending, id)
+    if not ok then journal('set_aside', { [what] = id, error = words(broke) }) end
     left = left - 1
   end
+  return left
+end
+
+-- The same of what a sorted set lists, up to a score.
+local function each_of(list, what, left, ending, at)
+  local ids = redis.call('ZRANGEBYSCORE', list, '-inf', at or '+inf', 'LIMIT', 0, left)
+  left = each(ids, what, left, ending)
+  if #ids > 0 then redis.call('ZREM', list, unpack(ids)) end   -- one whose record was lost, too
   return left
 end
 
@@ -31,21 +39,21 @@ end
 -- be done. `how` as for `tasks.settle`.
 local function cancel_tasks(agent, left, at, how)
   for _, list in ipairs({ key.queue(agent), key.workload(agent) }) do   -- a freed slot fetches none
-    for _, task in ipairs(redis.call('ZRANGEBYSCORE', list, '-inf', at, 'LIMIT', 0, left)) do
-      local ok, broke = pcall(function()
-        local begun = redis.call('HGET', key.task(task), 'state') ~= 'created'
-        tasks.settle(task, 'cancelled', how)
-        if begun and how.tell then ties.cancelled(task, agent) end
-      end)
-      if not ok then   -- its record was written over; that stops no closing
-        journal('set_aside', { task = task, error = words(broke) })
-      end
-      redis.call('ZREM', list, task)
-      left = left - 1
-    end
+    left = each_of(list, 'task', left, function(task)
+      local begun = redis.call('HGET', key.task(task), 'state') ~= 'created'
+      tasks.settle(task, 'cancelled', how)
+      if begun and how.tell then ties.cancelled(task, agent) end
+    end, at)
     if left <= 0 then break end
   end
   return left
+end
+
+local function close_requests(list, left, how, tell)
+  return each_of(list, 'message', left, function(request)
+    local m = read(key.message(request))
+    if m.to then requests.close(request, m, how, tell) end
+  end)
 end
 
 -- Ends up to `limit` things of a closing agent. True once it is closed.
@@ -60,27 +68,25 @@ local function close_agent(agent, limit, reason)
   left = close_requests(key.asking(agent), left, 'asker_closed')
   if left <= 0 then return false end
   for _, delivery in ipairs({ 'steer', 'follow_up' }) do
-    for _, entry in ipairs(redis.call('XRANGE', mail.stream(agent, delivery), '-', '+', 'COUNT', left)) do
-      close_entry(agent, delivery, entry)
-      left = left - 1
+    local entries, ids = {}, {}
+    for n, entry in ipairs(redis.call('XRANGE', mail.stream(agent, delivery), '-', '+', 'COUNT', left)) do
+      entries[entry[1]], ids[n] = entry, entry[1]
     end
+    left = each(ids, 'entry', left, function(id) close_entry(agent, delivery, entries[id]) end)
+    if #ids > 0 then redis.call('XDEL', mail.stream(agent, delivery), unpack(ids)) end
     if left <= 0 then return false end
   end
-  for _, ask in ipairs(redis.call('ZRANGE', key.answers(agent), 0, left - 1)) do
+  left = each_of(key.answers(agent), 'message', left, function(ask)
+    timer.clear('7:attend:' .. ask)
     local reply = redis.call('HGET', key.message(ask), 'reply')
     local m = reply and read(key.message(reply)) or {}
     if m.state == 'held' then dead.bury(reply, m, 'agent ' .. agent .. ' was closed', true) end
-    redis.call('ZREM', key.answers(agent), ask)
-    timer.clear('7:attend:' .. ask)
-    left = left - 1
-  end
+  end)
   if left <= 0 then return false end
-  for _, id in ipairs(redis.call('ZRANGE', key.delayed(agent), 0, left - 1)) do
+  left = each_of(key.delayed(agent), 'message', left, function(id)
     local m = read(key.message(id))
     if m.to then dead.bury(id, m, 'agent ' .. agent .. ' was closed', true) end
-    redis.call('ZREM', key.delayed(agent), id)   -- one whose record was lost, too
-    left = left - 1
-  end
+  end)
   if left <= 0 then return false end
   redis.call('DEL', key.inbox(agent), key.steer(agent), key.waking(agent), key.delayed(agent),
     key.answers(agent), key.instances(agent), key.workload(agent), key.queue(agent),
