@@ -9,11 +9,15 @@ from datetime import timedelta
 import pytest
 import redis
 
-from tests.fleets import bodies, of_kind, reminders
+from tests.fleets import bodies, command, key_of, of_kind, reminders
 from tests.proxy import Proxy
 from tests.requirements import proves
+from tests.waiting import wait_until_async
+from tests.webhook import webhook
 from tocsin.broker import AsyncBroker, connections, scripts
+from tocsin.broker.settings import NotifySettings
 from tocsin.scheduler import AsyncScheduler
+from tocsin.scheduler._async import notify
 
 
 @pytest.fixture
@@ -153,24 +157,55 @@ async def test_a_taker_that_was_interrupted_finds_its_mail_again(herd, behind, p
     assert bodies(await planner.next_turn(timeout=5)) == ["once"]
 
 
+STEPS = (
+    "fleet_open",
+    "timers_due",
+    "herd_visit",
+    "herd_repair",
+    "alerts_take",
+    "alert_end",
+    "scheduler_report",
+    "outbox_take",
+)
+"""Scripts of a scheduler that fires timers, mends, forwards, tells a human and reports."""
+
+
 @LOST
-@pytest.mark.parametrize("step", ["fleet_open", "timers_due", "herd_visit"])
+@pytest.mark.parametrize("step", STEPS)
 @proves("P1", "P16")
 async def test_each_step_of_the_scheduler_loses_its_answer(
-    open_herd, proxy, fleet_name, clock, step, when
+    open_herd, proxy, fleet_name, clock, monkeypatch, step, when
 ):
-    """Case 17: three expired waits, whatever answer the scheduler missed: three reminders."""
-    herds = [await open_herd(name, "scout", "planner") for name in ("one", "two", "three")]
-    for herd in herds:
-        await herd.waiting()
-    clock.advance(timedelta(minutes=5))
+    """Case 17: three expired waits, whatever answer the scheduler missed: three reminders.
 
-    async with AsyncBroker.connect(proxy.url, fleet=fleet_name, clock=clock) as broker:
-        lost = cut(proxy, step, when)
-        await AsyncScheduler(broker).tick()
+    One of the waits had lost its place, and has it again; a human is told of each once.
+    """
+    monkeypatch.setattr(notify, "MARGIN", timedelta(0))
+    herds = [await open_herd(name, "scout", "planner") for name in ("one", "two", "three")]
+    with webhook() as hook:
+        settings = NotifySettings(
+            notify_url=hook.url, notify_private=True, notify_timeout=timedelta(seconds=1)
+        )
+        await AsyncScheduler(herds[0].broker, settings).tick()  # alerts are wanted from here on
+        tasks = [(await herd.waiting())[0] for herd in herds]
+        clock.advance(timedelta(minutes=5))
+        await command(herds[0], "DEL", key_of(herds[0], "waiting"))
+
+        async with AsyncBroker.connect(proxy.url, fleet=fleet_name, clock=clock) as broker:
+            scheduler = AsyncScheduler(broker, settings)
+            lost = cut(proxy, step, when)
+            for duty in (scheduler.repair, scheduler.tick, scheduler._report.turn):
+                await duty()
+
+            async def all_told() -> bool:
+                await scheduler.tick()
+                return len(hook.alerts) >= len(herds)
+
+            await wait_until_async(all_told, "each alert")
 
     assert lost.happened
     assert [len(reminders(await herd.parent.receive())) for herd in herds] == [1, 1, 1]
+    assert sorted(alert["task"] for alert in hook.alerts) == sorted(task.id for task in tasks)
 
 
 @LOST

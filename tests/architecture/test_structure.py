@@ -77,6 +77,23 @@ def test_the_pure_files_do_no_io():
         assert not heavy, f"{name}.py imports {heavy}"
 
 
+def test_the_broker_knows_nothing_of_directories():
+    """What an agent's work is watched in is the runner's business: the library has files in hand
+    only where its settings are read and where a server is embedded."""
+    of_files = {"pathlib", "glob", "shutil", "tempfile", "fnmatch", "os.path"}
+    folder = PROJECT / "broker/tocsin/broker"
+    for path in folder.rglob("*.py"):
+        if path.name == "settings_files.py" or path.parent.name == "embedded":
+            continue
+        assert not imported(path) & of_files, named(path)
+        words = {
+            node.id
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Name)
+        }
+        assert "open" not in words, f"{named(path)} opens files"
+
+
 @pytest.mark.parametrize("path", OURS, ids=named)
 def test_a_python_file_is_not_too_long(path):
     """500 lines; longer is two things in one file. Tests grow by cases, which read alike: 900."""

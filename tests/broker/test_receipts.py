@@ -124,6 +124,8 @@ async def test_dead_and_taken_back_mail_say_when_and_why(open_herd):
     """The ends of mail that was not handled, each with its time and reason."""
     herd = await open_herd("h", "scout", "planner", max_attempts=1)
     dead = await herd.scout.message("planner", "Read me.")
+    herd.clock.advance(timedelta(minutes=1))
+    died = herd.clock.now()
     await (await herd.planner.receive()).nack(error="no disk")
     _, question = await herd.waiting()
     herd.clock.advance(timedelta(minutes=1))
@@ -131,6 +133,8 @@ async def test_dead_and_taken_back_mail_say_when_and_why(open_herd):
 
     receipt = await herd.scout.receipt(dead.message_id)
     assert (receipt.state, receipt.reason) == ("dead", "failed 1 times, last: no disk")
+    assert (receipt.ended_at, receipt.taken_at) == (died, died)
+    assert (receipt.handled_at, receipt.attempts) == (None, 1)
     receipt = await herd.scout.receipt(question)
     assert (receipt.state, receipt.ended_at) == ("withdrawn", herd.clock.now())
     assert receipt.reason == "cancelled"

@@ -348,3 +348,25 @@ async def test_words_of_agents_stay_on_their_line(herd):
 
     assert len(lines) == 4
     assert '"x\' -> all is well: `rm` <- y",' in lines[1]
+
+
+async def test_an_instance_stands_for_its_agent_and_the_herd_for_its_parent(herd):
+    """Any id that Tocsin shows can be asked about; an instance that has ended says so."""
+    _, question = await herd.waiting()
+    another = await herd.another("planner")
+    for about, agent in (
+        (herd.scout.instance, "scout"),
+        (herd.planner.instance, "planner"),
+        (another.instance, "planner"),
+        (herd.name, "parent"),
+    ):
+        found = await herd.parent.why(about)
+        assert found.about == about
+        assert found.links[0] == (await herd.parent.why(agent)).links[0]
+    assert question in str(await herd.parent.why(herd.scout.instance))
+
+    await another.leave()
+    with pytest.raises(errors.UnknownAgent, match=f"{another.instance} any more"):
+        await herd.parent.why(another.instance)
+    named_alike = await herd.child(herd.name)
+    assert (await herd.parent.why(herd.name)).links[0].agent == named_alike.agent

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
+import re
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import redis
@@ -15,22 +18,35 @@ from tests.waiting import wait_until, wait_until_async
 from tocsin.broker import AsyncBroker, Broker, HerdSettings, keys, processes
 from tocsin.broker.embedded import EmbeddedServer
 from tocsin.broker.errors import Unavailable
+from tocsin.broker.settings import NotifySettings
 from tocsin.scheduler import AsyncScheduler, Scheduler
 from tocsin.scheduler._async.duty import AsyncDuty, AsyncLoop, Turn
 from tocsin.scheduler._async.forwarding import AsyncForwarding
+from tocsin.scheduler._async.notify import AsyncNotifier
 from tocsin.scheduler._async.repair import AsyncRepair
 from tocsin.scheduler._async.report import REPORT_EVERY, AsyncReport
 from tocsin.scheduler._async.timers import AsyncTimers
 
+DUTIES = (AsyncTimers, AsyncForwarding, AsyncRepair, AsyncNotifier, AsyncReport)
 
-@pytest.mark.parametrize("duty", [AsyncTimers, AsyncForwarding, AsyncRepair, AsyncReport])
+
+def test_every_duty_is_put_to_the_test():
+    """One that is new is among those that are made to fail here."""
+    folder = Path(inspect.getfile(AsyncDuty)).parent
+    written = [
+        name
+        for path in folder.glob("*.py")
+        for name in re.findall(r"^class (\w+)\(AsyncDuty\)", path.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert sorted(written) == sorted(each.__name__ for each in DUTIES)
+
+
+@pytest.mark.parametrize("duty", DUTIES)
 async def test_one_exception_in_a_duty_stops_neither_it_nor_another(
     monkeypatch, broker, duty, caplog
 ):
     """Case 32: it is told once, and the next pass comes after a short pause."""
-    turns: dict[type, int] = dict.fromkeys(
-        (AsyncTimers, AsyncForwarding, AsyncRepair, AsyncReport), 0
-    )
+    turns: dict[type, int] = dict.fromkeys(DUTIES, 0)
 
     async def turn(self: object) -> Turn:
         turns[type(self)] += 1
@@ -40,7 +56,7 @@ async def test_one_exception_in_a_duty_stops_neither_it_nor_another(
 
     for each in turns:
         monkeypatch.setattr(each, "turn", turn)
-    scheduler = AsyncScheduler(broker)
+    scheduler = AsyncScheduler(broker, NotifySettings(notify_command=("true",)))
     with caplog.at_level(logging.INFO, "tocsin.scheduler"):
         running = asyncio.create_task(scheduler.run())
         await wait_until_async(lambda: min(turns.values()) >= 3, "three passes of each duty")

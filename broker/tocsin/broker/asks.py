@@ -19,6 +19,7 @@ from tocsin.broker.errors import (
     NoReply,
     RequestCancelled,
 )
+from tocsin.broker.ids import make_id
 from tocsin.broker.probing import encode_totals
 from tocsin.broker.rendering import silence
 from tocsin.broker.scripts import Call
@@ -174,5 +175,6 @@ def probe(caller: Caller, totals: Mapping[str, int]) -> Call[bool]:
         "agent_probe",
         "probe",
         lambda answer: word(answer) == "active",
+        call=make_id("call"),
         totals=encode_totals("probe", totals),
     )

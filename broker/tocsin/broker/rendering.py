@@ -108,10 +108,10 @@ def _dead_letter(data: Mapping[str, Any]) -> str:
         if data.get("kind")
         else f"What was in the inbox of {data['recipient']} and is no message, {data['message']},"
     )
-    return (
-        f"{what} went to the dead letters:\n{_quoted(data['reason'])}\n"
-        "You can look at it, replay it once the cause is mended, or drop it."
-    )
+    can = "You can look at it, replay it once the cause is mended, or drop it."
+    if obstacle := data.get("obstacle"):
+        can = f"You can look at it; it cannot be replayed:\n{_quoted(obstacle)}"
+    return f"{what} went to the dead letters:\n{_quoted(data['reason'])}\n{can}"
 
 
 def _undelivered(data: Mapping[str, Any]) -> str:

@@ -321,14 +321,14 @@ def _named(about: object) -> tuple[str, str]:
         about = about.id
     if not isinstance(about, str):
         raise InvalidInput("why", f"name a task, message or agent, not {type(about).__name__}")
-    for prefix, kind in (("task", "task"), ("msg", "message")):
+    for prefix, kind in (("task", "task"), ("msg", "message"), ("inst", "instance")):
         if about.startswith(f"{prefix}_"):
             return kind, check_id("why", kind, about, prefix)
     return "agent", check_name("why", "agent", about)
 
 
 def why(caller: Caller, about: object) -> Call[Why]:
-    """What a task, message, reminder or agent hangs on."""
+    """What a task, message, reminder, agent, instance or the herd hangs on."""
     kind, name = _named(about)
 
     def read(answer: list[Any]) -> Why:

@@ -134,6 +134,30 @@ def test_a_target_at_work_at_the_ceiling(cli, parent):
     assert "still working" in error["detail"]
 
 
+@pytest.mark.parametrize("ended", ["no_reply", "ceiling_active"])
+def test_an_answer_that_comes_after_the_end(cli, parent, ended):
+    """Case 26: it is mail, marked late, shown as such; and coming back to the ask prints it."""
+    limits = {"no_reply": ["--window", "100ms"], "ceiling_active": ["--ceiling", "3s"]}[ended]
+    with Asker(cli, *ASK, *limits, "--json") as asker:
+        question = asked(cli)
+        if ended == "ceiling_active":
+            cli.good("progress", "at it", *PLANNER)
+        assert asker.document(code=1)["error"]["code"] == ended
+    sent = cli.json("reply", question, "Exponential", *PLANNER)
+
+    (late,) = cli.json("inbox", *SCOUT)["envelopes"]
+    assert (late["message_id"], late["reply_to"]) == (sent["message_id"], question)
+    assert (late["kind"], late["late"], late["body"]) == ("reply", True, "Exponential")
+    assert "late" in cli.good("inbox", *SCOUT).stdout
+    lines = cli.json("herd", "journal")
+    assert any(line["fields"].get("late") for line in lines if line["event"] == "accepted")
+
+    answer = cli.json("ask-wait", question, *SCOUT)
+    assert (answer["body"], answer["late"], answer["request_id"]) == ("Exponential", True, question)
+    assert cli.json("inbox", *SCOUT)["envelopes"] == []
+    assert cli.json("receipt", question)["request"] == ended
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupting(cli, number):
     """The question stays answerable, and what is printed is how to come back to it."""
@@ -246,6 +270,27 @@ def test_asking_with_a_probe(cli, parent, tmp_path: Path):
 
         wait_until(works, "the ceiling", timeout=30)
         assert asker.document(code=1)["error"]["code"] == "ceiling_active"
+
+
+def test_coming_back_with_a_probe(cli, parent, tmp_path: Path):
+    """What it sees grow counts as work of the target, as it does for `ask --probe`."""
+    transcript = tmp_path / "run.jsonl"
+    transcript.write_text("{}\n")
+    with Asker(cli, *ASK, "--window", "30s") as asker:
+        question = asked(cli)
+        asker.interrupt(signal.SIGINT)
+        asker.end()
+    key = f"{parent.caller.fleet.partition('release-42')}:h:release-42:m:{question}"
+    with Asker(cli, "ask-wait", question, "--probe", str(tmp_path), "--json", *SCOUT) as back:
+
+        def counted() -> bool:
+            with transcript.open("a") as file:
+                file.write("{}\n")
+            return bool(parent.broker.link.command("test", "HEXISTS", key, "probe_active_at"))
+
+        wait_until(counted, "growth that counts", timeout=30)
+        cli.good("reply", question, "Exponential", *PLANNER)
+        assert back.document()["body"] == "Exponential"
 
 
 # ------------------------------------------------------------------ probe

@@ -45,6 +45,25 @@ def test_dead_letters_are_listed_and_shown(cli, failing):
     assert "tocsin dead show" in table.stderr
 
 
+def test_dead_letters_of_two_herds(cli, failing):
+    """Each herd's are its own: of the one that is named, or the one whose parent asks."""
+    (here,) = failing("of this herd")
+    cli.good("herd", "open", "other")
+    cli.good("agent", "register", "scout", "--seat", "other/parent")
+    there = cli.json("message", "scout", "of the other", "--seat", "other/parent")["message_id"]
+    with Broker.connect(cli.url, fleet=cli.fleet) as broker:
+        scout = broker.join("other", "scout", cli.token("other/scout"))
+        while turn := scout.receive():
+            turn.nack(error="no")
+
+    def listed(*args: str) -> list[str]:
+        return [each["message_id"] for each in cli.json("dead", "list", *args)["dead_letters"]]
+
+    assert listed("release-42") == listed("--seat", "release-42/parent") == [here]
+    assert listed("other") == listed("--seat", "other/parent") == [there]
+    assert cli.refused("dead", "show", here, "--seat", "other/parent")["code"] == "unknown_message"
+
+
 def test_a_herd_without_dead_letters(cli):
     """An empty list says so."""
     cli.staff()

@@ -28,6 +28,27 @@ def test_showing_a_message(cli):
     assert sum("by inst_cli_" in line for line in lines) == 2
 
 
+def test_showing_mail_that_died_or_was_taken_back(cli):
+    """When and why it ended, and what failed on it."""
+    cli.staff("scout", "planner")
+    dead = cli.json("message", "scout", "Read me.")["message_id"]
+    with Broker.connect(cli.url, fleet=cli.fleet) as broker:
+        scout = broker.join("release-42", "scout", cli.token("release-42/scout"))
+        while turn := scout.receive():
+            turn.nack(error="no disk")
+    _, question = cli.waiting()
+    cli.good("cancel-request", question)
+
+    shown = cli.json("message", "show", dead)
+    assert shown["state"] == "dead" and shown["ended_at"] and shown["attempts"] == 5
+    text = cli.good("message", "show", dead).stdout
+    lines = [line for line in text.splitlines() if line.startswith("dead  ")]
+    assert len(lines) == 1 and shown["ended_at"][:10] in lines[0]
+    assert "failed 5 times, last: no disk" in text
+    text = cli.good("message", "show", question).stdout
+    assert any(line.startswith("withdrawn  ") for line in text.splitlines()), text
+
+
 def test_showing_quiet_mail(cli):
     """What wakes nobody says so, and why."""
     cli.staff("scout")

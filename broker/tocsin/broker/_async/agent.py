@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tocsin.broker import agents, asks, inbox, keys, requests, why
 from tocsin.broker._async.attendance import AsyncAttendance
-from tocsin.broker._async.turn import AsyncTurn, until_answered
+from tocsin.broker._async.persisting import until_answered
+from tocsin.broker._async.turn import AsyncTurn
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Caller
 from tocsin.broker.causes import Why
@@ -124,21 +124,22 @@ class AsyncAgent:
 
     async def _run_when_room(self, call: Call[T], to: str, patience: float) -> T:
         """The result of a call, tried again when its recipient has read, or after a while."""
-        ends, pause = time.monotonic() + patience, 0.25
         signal = AsyncSignal()
         own = to.removeprefix(f"{self.caller.herd}/")
         with self.broker.hear(self._bell(own), "room", signal):
-            while True:
-                signal.clear()
-                try:
-                    return await self._run(call)
-                except (QueueFull, Unavailable) as error:
-                    left = ends - time.monotonic()
-                    if left <= 0:
-                        detail = f"{error.detail} (it waited {patience:g} s)"
-                        raise type(error)(error.operation, detail) from error
-                await signal.wait(min(left, pause * random.uniform(0.5, 1.5)))
-                pause = min(pause * 2, SLOW_POLL)
+            try:
+                return await until_answered(
+                    self,
+                    partial(self._run, call),
+                    hindered=(QueueFull, Unavailable),
+                    ends=time.monotonic() + patience,
+                    signal=signal,
+                    first=0.25,
+                    longest=SLOW_POLL,
+                )
+            except (QueueFull, Unavailable) as error:
+                detail = f"{error.detail} (it waited {patience:g} s)"
+                raise type(error)(error.operation, detail) from error
 
     async def reply(
         self,
@@ -313,7 +314,9 @@ class AsyncAgent:
         return await self._run(inbox.receipt(self.caller, message))
 
     async def why(self, about: Envelope | Task | str) -> Why:
-        """What a task, a message or request, a reminder or an agent hangs on: one chain of causes.
+        """What a task, message, request, reminder or agent hangs on: one chain of causes.
+
+        An instance stands for its agent, the herd's name for its parent.
 
         It ends with the timer or agent that moves it on, and with what to do. A child sees its own
         tasks and mail, the parent all of its herd. As text it is a line for each link.

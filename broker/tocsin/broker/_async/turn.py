@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from tocsin.broker import inbox
+from tocsin.broker._async.persisting import until_answered
 from tocsin.broker.envelopes import Envelope
 from tocsin.broker.errors import Unavailable
 from tocsin.broker.inbox import Taken
@@ -20,26 +19,10 @@ from tocsin.broker.validation import printable
 if TYPE_CHECKING:
     from tocsin.broker._async.agent import AsyncAgent
 
-T = TypeVar("T")
-
 log = logging.getLogger("tocsin.broker")
 
 _ERROR = 1_000
 """Characters of an exception that its mail keeps; a nack takes them in any herd."""
-
-
-async def until_answered(agent: AsyncAgent, step: Callable[[], Awaitable[T]]) -> T:
-    """What a step returns, tried with back-off and jitter for as long as the server is away."""
-    pause, told = 0.05, False
-    while True:
-        try:
-            return await step()
-        except Unavailable as error:
-            if not told:
-                log.warning("%s waits: %s", agent, error.detail)
-            told = True
-        await asyncio.sleep(pause * random.uniform(0.5, 1.5))
-        pause = min(pause * 2, 5.0)
 
 
 class AsyncTurn:

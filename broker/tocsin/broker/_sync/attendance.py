@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tocsin.broker import asks
+from tocsin.broker._sync.persisting import until_answered
 from tocsin.broker.asks import Ended, Outcome, Pending
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.envelopes import Reply
@@ -111,20 +112,10 @@ class Attendance:
             "nobody seemed to wait for it any more; leave it to that one",
         )
 
-    def _insist(self, call: Call[T], until: float, signal: Signal) -> T:
+    def _insist(self, call: Call[T], ends: float, signal: Signal) -> T:
         """The result of a call, for which it waits at most so long while the server is away."""
-        pause = 0.05
-        while True:
-            try:
-                return self._agent._run(call)
-            except Unavailable as error:
-                if time.monotonic() >= until:
-                    raise
-                if pause == 0.05:
-                    log.warning("%s waits for the server: %s", self._agent, error.detail)
-                signal.wait(pause * random.uniform(0.5, 1.5))
-                signal.clear()
-                pause = min(pause * 2, 5.0)
+        run = partial(self._agent._run, call)
+        return until_answered(self._agent, run, ends=ends, signal=signal)
 
     def _leave(self, told: bool) -> None:
         leaving = asks.leave(self._agent.caller, self._request, self.call, told=told)

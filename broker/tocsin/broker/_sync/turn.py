@@ -5,15 +5,14 @@
 from __future__ import annotations
 
 import logging
-import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from tocsin.broker import inbox
+from tocsin.broker._sync.persisting import until_answered
 from tocsin.broker.envelopes import Envelope
 from tocsin.broker.errors import Unavailable
 from tocsin.broker.inbox import Taken
@@ -22,26 +21,10 @@ from tocsin.broker.validation import printable
 if TYPE_CHECKING:
     from tocsin.broker._sync.agent import Agent
 
-T = TypeVar("T")
-
 log = logging.getLogger("tocsin.broker")
 
 _ERROR = 1_000
 """Characters of an exception that its mail keeps; a nack takes them in any herd."""
-
-
-def until_answered(agent: Agent, step: Callable[[], T]) -> T:
-    """What a step returns, tried with back-off and jitter for as long as the server is away."""
-    pause, told = 0.05, False
-    while True:
-        try:
-            return step()
-        except Unavailable as error:
-            if not told:
-                log.warning("%s waits: %s", agent, error.detail)
-            told = True
-        time.sleep(pause * random.uniform(0.5, 1.5))
-        pause = min(pause * 2, 5.0)
 
 
 class Turn:

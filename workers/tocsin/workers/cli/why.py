@@ -18,7 +18,10 @@ app = typer.Typer()
 def why(
     session: Session,
     about: Annotated[
-        str, typer.Argument(metavar="ID", help="A task, message, question or reminder; an agent.")
+        str,
+        typer.Argument(
+            metavar="ID", help="A task, message, question or reminder; an agent, instance or herd."
+        ),
     ],
 ) -> None:
     """Say what something waits for: a line for each cause, the last for what to do about it.

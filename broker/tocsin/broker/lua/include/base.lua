@@ -57,6 +57,8 @@ do
   end
 end
 
+local leave   -- what a refusal leaves behind, if anything: a function, called when all checks are over
+
 -- Ends the script without a write. The sentence says what was refused, why, and what to do.
 local function refuse(code, ...)
   error({ refused = { 'refused', code, table.concat({ ... }) } })
@@ -131,6 +133,7 @@ local function finish(main)
     pcall(commit)   -- for what was written before it broke
     error(answer)
   end
+  if leave then leave() end
   local code = answer.refused[2]
   if herd.state and (code == 'unauthorized' or code == 'forbidden') then
     journal('refused', { agent = args.agent, code = code, detail = answer.refused[3] })

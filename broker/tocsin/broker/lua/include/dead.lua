@@ -49,7 +49,7 @@ local function tell(id, m, reason, asker_told)
   local about = bare(id) .. (nth ~= '1' and '_' .. nth or '')
   local task = m.task ~= '' and m.task or nil
   local data = { about = 'dead_letter', message = id, kind = m.kind, sender = m.sender,
-    recipient = m.to, reason = reason }
+    recipient = m.to, reason = reason, obstacle = dead.obstacle(id, m) }
   alert('dead_letter', about, { message = id, message_kind = m.kind, sender = m.sender, recipient = m.to,
     task = m.task, reason = reason })
   -- What Tocsin told the parent and it could not handle is not told again: that would never end.

@@ -126,7 +126,7 @@ end
 -- and stay where they are.
 function mail.head(id)
   return pick(key.message(id), { 'kind', 'sender', 'sender_generation', 'to', 'delivery', 'wakes',
-    'task', 'state', 'by', 'entry', 'request', 'was', 'reply', 'ask', 'round' })
+    'task', 'state', 'by', 'entry', 'request', 'was', 'reply', 'ask', 'round', 'seq', 'damaged' })
 end
 
 -- Takes the entry out of its stream, read or not.

@@ -30,7 +30,7 @@ function room.check(to, waits)
   if redis.call('XLEN', key.inbox(to)) + redis.call('XLEN', key.steer(to)) < limit then return end
   local unread = mail.unread(to)
   if unread < limit then return end
-  if waits then redis.call('HSET', key.agent(to), 'awaited', 1) end
+  if waits then leave = function() redis.call('HSET', key.agent(to), 'awaited', 1) end end
   refuse('queue_full', "agent '", to, "' has ", unread, ' unread messages and the limit is ', limit,
     '; ', behind(to), '; wait until it catches up (wait=, --wait), or close it')
 end

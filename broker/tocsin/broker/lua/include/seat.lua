@@ -79,16 +79,17 @@ end
 
 local calls   -- as `repeated` found them
 
--- Whether this very call was carried out before, its answer lost. For calls that make nothing which
--- an id could name: the agent's record keeps the last of them.
+-- What this very call came to when it was carried out before, its answer lost; nil if it was not. For
+-- calls that make nothing which an id could name: the agent's record keeps the last of them.
 function seat.repeated(call)
   calls = redis.call('HGET', key.agent(args.agent), 'calls') or ''
-  return string.find(calls, call, 1, true) ~= nil
+  return string.match(calls, call .. ':?(%S*)')
 end
 
--- Notes it, once it was asked whether it is repeated.
-function seat.note(call)
-  redis.call('HSET', key.agent(args.agent), 'calls', string.sub(calls .. ' ' .. call, -1500))
+-- Notes it, and in a word what it comes to, if its answer says more than that it was done.
+function seat.note(call, what)
+  local noted = ' ' .. call .. (what and ':' .. what or '')
+  redis.call('HSET', key.agent(args.agent), 'calls', string.sub(calls .. noted, -1500))
 end
 
 -- Signs of work, as opposed to signs of a running process.
