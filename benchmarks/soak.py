@@ -21,7 +21,7 @@ BATCH = 100
 AFTER_RETENTION = timedelta(hours=1, minutes=1)
 
 
-def _resident(pid: int) -> int:
+def resident(pid: int) -> int:
     """Bytes that a process holds of the machine's memory."""
     statm = Path(f"/proc/{pid}/statm")
     if statm.exists():
@@ -41,8 +41,8 @@ def _row(here: Place, name: str, took: float) -> list[str]:
     server: dict[str, int] = here.plain.info()
     sizes = (
         here.used_memory(),
-        _resident(int(server["process_id"])),
-        _resident(os.getpid()),
+        resident(int(server["process_id"])),
+        resident(os.getpid()),
     )
     speed = f"{PASSED / LOOKS / took:,.0f}" if took else ""
     return [name, *(f"{size / 2**20:.1f} MB" for size in sizes), speed]

@@ -83,8 +83,8 @@ def laborer(url: str, fleet: str, herd: str, agent: str, token: str, how: str, l
     asyncio.run(work())
 
 
-def one_by_one(url: str, fleet: str, herd: str, agent: str, token: str) -> None:
-    """Takes one message at a time, and works on it until told; SIGTERM ends it."""
+def one_by_one(url: str, fleet: str, herd: str, agent: str, token: str, works: str = "") -> None:
+    """Takes one message at a time, and works on it for seconds or until told; SIGTERM ends it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     with Broker.connect(url, fleet=fleet) as broker:
         child = broker.join(herd, agent, token)
@@ -92,7 +92,10 @@ def one_by_one(url: str, fleet: str, herd: str, agent: str, token: str) -> None:
         for turn in child.turns(limit=1):
             with turn:
                 say("took", *[envelope.body for envelope in turn])
-                told()
+                if works:
+                    time.sleep(float(works))
+                else:
+                    told()
 
 
 def gatherer(url: str, fleet: str, herd: str, agent: str, token: str) -> None:

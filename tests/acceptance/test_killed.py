@@ -7,10 +7,12 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
+import redis
 
 from tests.acceptance.processes import Program
 from tests.fleets import of_kind, reminders, token_of
@@ -19,6 +21,9 @@ from tests.waiting import wait_until
 from tocsin.broker import Broker, HerdSettings, ScaledClock
 from tocsin.broker.embedded import EmbeddedServer
 from tocsin.scheduler import Scheduler
+
+BUSY = 5.0
+"""Seconds that a busy machine may take for what takes none."""
 
 SHORT = HerdSettings(lease=timedelta(milliseconds=500), grace=timedelta(milliseconds=500))
 
@@ -48,12 +53,15 @@ def test_an_agent_killed_inside_its_handler_gets_its_mail_again(real_broker, url
     killed = time.monotonic()
 
     with Program("handler", *where) as again:
+        again.says("joined")
+        joined = time.monotonic()
         assert json.loads(again.says("took", timeout=15)) == ["heavy", 1]
-        took = time.monotonic() - killed
+        took, waited = time.monotonic() - killed, time.monotonic() - joined
         again.tell("ack")
         assert again.says("acked") == "0"
 
     assert took >= SHORT.grace.total_seconds(), "nobody is gone before the second look"
+    assert waited < (SHORT.lease + SHORT.grace).total_seconds() + BUSY
     receipt = parent.receipt(sent.message_id)
     assert (receipt.state, receipt.attempts) == ("handled", 1)
 
@@ -291,6 +299,47 @@ def test_mail_in_hand_while_everything_is_frozen():
         events = [line.event for line in parent.journal(limit=1000)]
         assert "lost" not in events
         assert parent.receive().envelopes == ()
+
+
+@proves("P11", "P12", "P16")
+def test_ten_minutes_asleep_with_default_leases():
+    """Case 25: all are stopped, and when they go on it is ten minutes later by the server's clock.
+
+    Ten times lease and grace: nothing is counted as gone, no mail moves, one wait that has grown
+    stale gives one reminder, and nothing else follows.
+    """
+    settings = HerdSettings(lease_renewal=timedelta(seconds=1), reply_timeout=timedelta(0))
+    with EmbeddedServer(durable=False) as server, Broker.connect(server.url, fleet="f") as broker:
+        parent = broker.open_herd("h", settings=settings)
+        seats = {name: token_of(parent.register(name)) for name in ("scout", "planner")}
+        where = (server.url, "f", "h")
+        with (
+            Program("asker", *where, "scout", seats["scout"]) as scout,
+            Program("handler", *where, "planner", seats["planner"]) as planner,
+            Program("scheduler", server.url, "f") as scheduler,
+        ):
+            task = parent.delegate("scout", "x")
+            scout.says("asked")
+            planner.says("took")
+            scheduler.says("runs")
+            before = _instances(parent, "planner")
+            for process in (scout, planner, scheduler):
+                process.freeze()
+            with redis.Redis.from_url(server.url) as client:
+                client.hincrby(parent.caller.fleet.partition("h"), "offset", 600_000)
+            scheduler.thaw()
+            Scheduler(broker).tick()
+            scout.thaw()
+            planner.thaw()
+
+            wait_until(lambda: _instances(parent, "planner") == before, "it to renew")
+            planner.tell("ack")
+            assert planner.says("acked") == "0", "its mail had not gone to anybody else"
+            wait_until(lambda: reminders(parent.inbox()), "the reminder")
+            assert parent.task(task.id).state == "waiting"
+            assert [mail.kind for mail in parent.receive()] == ["reminder"]
+        events = Counter(line.event for line in parent.journal(limit=1000))
+        assert (events["lost"], events["returned"], events["reminded"]) == (0, 0, 1)
 
 
 def _instances(parent, name):

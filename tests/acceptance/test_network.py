@@ -22,7 +22,7 @@ from tests.fleets import bodies, token_of
 from tests.proxy import Proxy
 from tests.requirements import proves
 from tests.waiting import wait_until_async
-from tocsin.broker import AsyncBroker, Broker, HerdSettings, agents, errors, herds
+from tocsin.broker import AsyncBroker, Broker, HerdSettings, agents, connections, errors, herds
 from tocsin.broker.embedded import EmbeddedServer
 from tocsin.scheduler import AsyncScheduler
 
@@ -59,10 +59,12 @@ def own() -> Iterator[EmbeddedServer]:
 
 
 @asynccontextmanager
-async def waiting_agent(url: str, behind: str) -> AsyncIterator[tuple]:
+async def waiting_agent(
+    url: str, behind: str, settings: HerdSettings = SETTINGS
+) -> AsyncIterator[tuple]:
     """A parent with a good line, and the mail of a child that waits at the end of a bad one."""
     async with AsyncBroker.connect(url, fleet="f") as good:
-        parent = await good.open_herd("h", settings=SETTINGS)
+        parent = await good.open_herd("h", settings=settings)
         token = token_of(await parent.register("scout"))
         async with AsyncBroker.connect(behind, fleet="f") as bad:
             scout = await bad.join("h", "scout", token)
@@ -104,6 +106,26 @@ async def test_idle_for_many_times_the_limit_of_a_socket(own, caplog):
 
             await parent.message("scout", "woken")
             await wait_until_async(lambda: got == ["before", "woken"], "the message")
+
+
+@pytest.mark.usefixtures("only_bells")
+async def test_idle_with_default_settings(own, caplog):
+    """Case 3: longer than an answer may take, and than a socket of the library waits; then woken.
+
+    Under a second from accepted to taken, by the server's clock; on a busy machine once in five.
+    """
+    caplog.set_level(logging.INFO, "tocsin")
+    async with waiting_agent(own.url, own.url, HerdSettings()) as (parent, _, got):
+        idle_until = time.monotonic() + connections.ANSWER_WITHIN + 1.5
+        await wait_until_async(lambda: time.monotonic() > idle_until, "some idle time")
+        assert [record.message for record in caplog.records] == []
+        delays = []
+        for number in range(5):
+            sent = await parent.message("scout", str(number))
+            await wait_until_async(partial(got.__contains__, str(number)), "the message")
+            receipt = await parent.receipt(sent.message_id)
+            delays.append(receipt.taken_at - receipt.accepted_at)
+    assert min(delays) < timedelta(seconds=1), delays
 
 
 @pytest.mark.usefixtures("impatient", "only_bells")

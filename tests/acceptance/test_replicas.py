@@ -8,7 +8,7 @@ import random
 import socket
 from collections import Counter
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 import redis
@@ -79,7 +79,7 @@ def _times_taken(parent: Parent, message: str) -> int:
 def test_five_hundred_starts_and_stops(real_broker, url, fleet_name, monkeypatch):
     """Case 9: two replicas on one host with a 60-character name, 500 cycles, a fifth of them lost.
 
-    Some by a real SIGKILL with mail in hand. Names are unique, fewer than ten are left behind, no
+    Six by a real SIGKILL with mail in hand. Names are unique, fewer than ten are left behind, no
     mail is lost when a dead one is removed, and what every one held is handled in the end.
     """
     for module, name in ((socket, "gethostname"), (platform, "node")):
@@ -94,11 +94,16 @@ def test_five_hundred_starts_and_stops(real_broker, url, fleet_name, monkeypatch
     handled: Counter[str] = Counter()
     wanted = {str(number) for number in range(500)}
 
-    with Program("handler", url, fleet_name, "h", "scout", token) as victim:
-        names.append(victim.says("joined"))
-        parent.message("scout", "killed with it")
-        victim.says("took")
-        victim.kill()
+    where = (url, fleet_name, "h", "scout", token)
+    killed = {f"killed with {number}" for number in range(6)}
+    with ExitStack() as stack:
+        victims = [stack.enter_context(Program("handler", *where)) for _ in killed]
+        names += [victim.says("joined") for victim in victims]
+        for text in sorted(killed):
+            _taken_by(parent, parent.message("scout", text).message_id)
+        for victim in victims:
+            victim.says("took")
+            victim.kill()
     for number in range(500):
         parent.message("scout", str(number))
         replicas = [real_broker.join("h", "scout", token) for _ in range(2 if number % 50 else 1)]
@@ -122,7 +127,7 @@ def test_five_hundred_starts_and_stops(real_broker, url, fleet_name, monkeypatch
         turn = last.receive()
         turn.ack()
         handled.update(bodies(turn))
-        return wanted | {"killed with it"} <= handled.keys() and _left(url, parent) < 10
+        return wanted | killed <= handled.keys() and _left(url, parent) < 10
 
     wait_until(drained, "all mail to be handled and the dead to be removed", timeout=20)
     assert len(set(names)) == len(names) > 900
@@ -167,6 +172,35 @@ def test_replicas_that_join_share_the_work_at_once(real_broker, url, fleet_name)
         wait_until(lambda: parent.receipt(sent[-1]).state == "handled", "the last ack")
     assert sorted(Counter(receipt.by for receipt in receipts).values()) == [20] * 5
     assert {receipt.attempts for receipt in receipts} == {0}
+
+
+WORK = 0.15
+"""Seconds that a message is worked on."""
+
+
+@proves("P12")
+def test_work_that_five_replicas_share_takes_a_fifth_of_the_time(real_broker, url, fleet_name):
+    """Case 10: 100 messages that take their time, one replica at first, then four more."""
+    parent = real_broker.open_herd("h")
+    where = (url, fleet_name, "h", "scout", token_of(parent.register("scout")), str(WORK))
+    sent = [parent.message("scout", str(number)).message_id for number in range(100)]
+    with ExitStack() as stack:
+        for _ in range(5):
+            replica = stack.enter_context(Program("one_by_one", *where))
+            replica.says("took")
+        wait_until(
+            lambda: all(parent.receipt(message).handled_at for message in sent),
+            "all to be handled",
+        )
+    receipts = [parent.receipt(message) for message in sent]
+    began: dict[str | None, datetime] = {}
+    for receipt in receipts:
+        began.setdefault(receipt.taken_by, receipt.taken_at)
+    together = max(began.values())
+    left = [receipt for receipt in receipts if receipt.taken_at >= together]
+    took = (max(receipt.handled_at for receipt in receipts) - together).total_seconds()
+    assert len(began) == 5 and {receipt.attempts for receipt in receipts} == {0}
+    assert took < len(left) * WORK / 5 * 2 + 2, "a fifth, and time for a busy machine"
 
 
 @proves("P11", "P12")

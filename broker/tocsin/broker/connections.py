@@ -8,6 +8,7 @@ of them takes longer than `ANSWER_WITHIN`, and the client library repeats nothin
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from bisect import bisect_right
@@ -261,8 +262,10 @@ class Server:
 
     def connect_async(self, node: Node = ONLY) -> redis.asyncio.Redis:
         """A client for calls from an event loop."""
-        url, kind = self.place.url_of(node), redis.asyncio.BlockingConnectionPool
-        return redis.asyncio.Redis(connection_pool=self._from_url(url, kind, **_calls(AsyncRetry)))
+        url = self.place.url_of(node)
+        return redis.asyncio.Redis(
+            connection_pool=self._from_url(url, _AsyncPool, **_calls(AsyncRetry))
+        )
 
     def connect_line(self, node: Node = ONLY) -> Any:
         """A connection, not yet opened, to listen on."""
@@ -275,6 +278,51 @@ class Server:
         # Whatever the url says: in protocol 2 what was subscribed to comes as plain answers.
         pool.connection_kwargs["protocol"] = 2
         return pool.make_connection()
+
+
+class _AsyncPool(redis.asyncio.ConnectionPool):
+    """Connections for tasks, each in its turn; none is lost, whatever task is cancelled and when.
+
+    In redis-py's own blocking pool a task that gives a connection back and wants one again is
+    served before those that wait, so that a few busy ones leave others without; and one that is
+    cancelled while it waits for the pool's lock to give it back keeps it for ever.
+    """
+
+    def __init__(self, timeout: float, **options: Any) -> None:
+        super().__init__(**options)
+        self._timeout = timeout
+        self._free = asyncio.Semaphore(self.max_connections)
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise exceptions.ConnectionError("all connections are in use") from error
+        try:
+            connection: Any = self.get_available_connection()  # type: ignore[no-untyped-call]
+        except BaseException:
+            self._free.release()
+            raise
+        try:
+            await self.ensure_connection(connection)
+        except BaseException:
+            await self.release(connection)
+            raise
+        return connection
+
+    async def release(self, connection: Any) -> None:
+        giving_back = self._give_back(connection)
+        if self._lock.locked() or connection.should_reconnect():  # it may have to wait
+            await asyncio.shield(giving_back)
+        else:
+            await giving_back
+
+    async def _give_back(self, connection: Any) -> None:
+        try:
+            await super().release(connection)
+        finally:
+            self._free.release()
 
 
 def _once(retry: Any) -> dict[str, Any]:

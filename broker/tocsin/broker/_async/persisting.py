@@ -17,8 +17,8 @@ T = TypeVar("T")
 log = logging.getLogger("tocsin.broker")
 
 LONGEST_PAUSE = 3.0
-"""Seconds between tries at most, but for jitter: with an answer that does not come (4 s) in the last
-moment of an outage, what waits goes on within 10 s of its end."""
+"""Seconds between tries at most, but for jitter: even where the last answer of an outage fails to
+come for 4 s, what waits goes on within 10 s of its end."""
 
 
 async def until_answered(
