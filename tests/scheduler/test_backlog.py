@@ -70,7 +70,8 @@ def test_a_backlog_takes_few_rounds_and_nobody_waits_for_it(broker, clock, monke
     assert set(rounds[1]) == {"behind"} and len(rounds[1]) > 1
 
 
-HERDS, WAITS = 10, 5_000
+HERDS, WAITS, ASKED = 10, 5_000, 20
+"""Herds, waits of each, and how many of these were asked for."""
 
 
 @proves("P1", "P16")
@@ -110,15 +111,18 @@ async def test_six_hours_without_a_scheduler():
 
 
 async def _expire(url: str, broker: AsyncBroker, herd: str, clock: ManualClock) -> str:
-    """Opens a herd with so many waits: one that was asked for, the others as that one is kept.
+    """Opens a herd with so many waits: some that were asked for, the others as those are kept.
 
     Made one by one they would take longer than all that is looked at here. The parent's inbox.
     """
-    parent = await broker.open_herd(herd)
+    settings = HerdSettings(max_open_tasks=ASKED)
+    parent = await broker.open_herd(herd, settings=settings)
     asker = await broker.join(herd, "asker", str((await parent.register("asker")).token))
     await parent.register("asked")
-    task = await parent.delegate("asker", "ask")
-    await asker.message("asked", "?", task=task.id, expects_reply=True)
+    tasks = []
+    for _ in range(ASKED):
+        tasks.append((await parent.delegate("asker", "ask")).id)
+        await asker.message("asked", "?", task=tasks[-1], expects_reply=True)
     partition = (await broker.fleet()).partition(herd)
     waiting, episodes, inbox = (
         keys.below(partition, "waiting", herd=herd),
@@ -126,8 +130,9 @@ async def _expire(url: str, broker: AsyncBroker, herd: str, clock: ManualClock) 
         keys.below(partition, "inbox", herd=herd, agent="parent"),
     )
     with redis.Redis.from_url(url, decode_responses=True) as client:
-        since = client.zscore(waiting, task.id)
-        others = [f"task_{herd}{number:05}" for number in range(WAITS - 1)]
+        (since,) = {client.zscore(waiting, task) for task in tasks}
+        assert client.hgetall(episodes) == dict.fromkeys(tasks, "1"), "all that firing looks at"
+        others = [f"task_{herd}{number:05}" for number in range(WAITS - ASKED)]
         client.zadd(waiting, dict.fromkeys(others, since))
         client.hset(episodes, mapping=dict.fromkeys(others, "1"))
     return inbox
