@@ -24,6 +24,8 @@ from tocsin.scheduler import Scheduler
 STRAYS = {"agents": "nonsense", "due": "1:deadline:task_nonsense", "timers": "nonsense"}
 TASKS = {"waiting", "episodes", "tasks", "workload", "queue"}
 OF_PARTITIONS = {"timers", "herds", "forwards"}
+MADE_AGAIN = {*INDEXES, *OF_PARTITIONS} - {"leads"}
+"""What records know; what agents lead, the herds under them say anew."""
 ENDED = {"handled", "withdrawn"}
 
 
@@ -307,7 +309,7 @@ def test_every_index_is_made_again(scene):
     """All of them are lost at once; but what agents lead, which the herds under them say anew."""
     before = scene.dump()
     lost = scene.indexes()
-    assert {kind for _, kind in lost} >= {*INDEXES, *OF_PARTITIONS} - {"leads"}
+    assert {kind for _, kind in lost} >= MADE_AGAIN
     scene.client.delete(*(name for name, kind in lost if kind != "reminded"))
 
     assert scene.scheduler.repair().findings
@@ -471,7 +473,7 @@ def test_every_index_that_was_written_over_is_made_again(scene, other):
     """Case 14: a key of another type in its place goes; the records know what belongs there."""
     before = scene.dump()
     written_over = [(name, kind) for name, kind in scene.indexes() if kind != "reminded"]
-    assert {kind for _, kind in written_over} >= {*INDEXES, *OF_PARTITIONS}
+    assert {kind for _, kind in written_over} >= MADE_AGAIN
     for name, _ in written_over:
         overwrite(scene, name, other)
 
@@ -486,7 +488,7 @@ def test_every_index_that_was_written_over_is_made_again(scene, other):
     assert scene.scheduler.repair().findings == []
 
 
-@pytest.mark.parametrize("kind", [*INDEXES, *sorted(OF_PARTITIONS)])
+@pytest.mark.parametrize("kind", sorted(MADE_AGAIN))
 def test_one_index_that_was_written_over_is_made_again(scene, kind):
     """Case 14: alone, it is found by what is compared first with it."""
     before = scene.dump()
@@ -515,10 +517,12 @@ def test_an_inbox_that_was_written_over_is_made_again(scene, stream):
     assert scene.scheduler.repair().findings == []
 
 
-@pytest.mark.parametrize("kind", ["exchanges", "journal", "arrivals", "instances"])
+@pytest.mark.parametrize("kind", ["exchanges", "journal", "arrivals", "instances", "leads"])
 def test_what_no_record_knows_begins_anew_when_it_was_written_over(scene, kind):
     """Case 14: nobody is held up by a key that cannot be used."""
-    name = scene.key(kind, **({"agent": "scout"} if kind in ("exchanges", "instances") else {}))
+    name = scene.key(
+        kind, **({"agent": "scout"} if kind in ("exchanges", "instances", "leads") else {})
+    )
     overwrite(scene, name, "string")
 
     found = scene.scheduler.repair()

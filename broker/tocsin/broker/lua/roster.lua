@@ -36,6 +36,6 @@ end
 local answer = { 'roster' }
 for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do
   local ok, found = pcall(row, agent)
-  answer[#answer + 1] = ok and found or { agent, {}, {}, {}, {}, 0, {}, {} }   -- something was written over
+  answer[#answer + 1] = ok and found or { agent, {}, {}, {}, {}, 0, {}, {}, {} }   -- something was written over
 end
 return answer
