@@ -118,6 +118,14 @@ async def _dead(stage: Stage) -> str:
     return turn[0].message_id
 
 
+async def _planned(stage: Stage) -> str:
+    return (await stage.parent.plan("scout", "Look", every=timedelta(hours=1))).id
+
+
+async def _paused(stage: Stage) -> str:
+    return (await stage.parent.pause_plan(await _planned(stage))).id
+
+
 async def _read(taking: Awaitable[AsyncTurn | None]) -> list[Envelope]:
     return list(await taking or ())
 
@@ -223,6 +231,13 @@ ROWS = [
         lambda s: s.parent.set_settings(HerdSettings(max_attempts=2)),
     ),
     Row("AsyncParent.delegate", "task_delegate", lambda s: s.parent.delegate("scout", "Find it")),
+    Row("AsyncParent.plan", "plan_add", lambda s: s.parent.plan("scout", "Look", cron="0 2 * * *")),
+    Row("AsyncParent.run_plan", "plan_run", lambda s: s.parent.run_plan(s.given), _planned),
+    Row("AsyncParent.pause_plan", "plan_pause", lambda s: s.parent.pause_plan(s.given), _planned),
+    Row("AsyncParent.resume_plan", "plan_resume", lambda s: s.parent.resume_plan(s.given), _paused),
+    Row(
+        "AsyncParent.remove_plan", "plan_remove", lambda s: s.parent.remove_plan(s.given), _planned
+    ),
     Row("AsyncParent.watch", "task_watch", lambda s: s.parent.watch(s.given), _task),
     Row(
         "AsyncParent.watch",
@@ -285,6 +300,8 @@ READS = {
     "AsyncParent.roster",
     "AsyncParent.task",
     "AsyncParent.tasks",
+    "AsyncParent.plans",
+    "AsyncParent.plan_record",
     "AsyncParent.journal",
     "AsyncChild.task",
     "AsyncChild.tasks",

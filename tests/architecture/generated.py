@@ -40,8 +40,8 @@ TIMERS = {
         "what the ask came to becomes mail",
     ),
     "8:away:<agent>": ("`away_after` without a live instance", "one notice to the parent"),
-    "9:forget:m:<message>, 9:forget:t:<task>, 9:forget:a:<agent>, 9:forget:herd, "
-    "9:forget:journal": (
+    "9:forget:m:<message>, 9:forget:t:<task>, 9:forget:p:<plan>, 9:forget:a:<agent>, "
+    "9:forget:herd, 9:forget:journal": (
         "the end of a retention",
         "the record goes, of a journal its old lines",
     ),

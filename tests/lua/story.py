@@ -25,6 +25,7 @@ from tocsin.broker import (
     errors,
     herds,
     inbox,
+    plans,
     processes,
     requests,
     scripts,
@@ -73,6 +74,7 @@ def tell(url: str, fleet: str) -> None:
             _tasks(parent, scout, planner, clock, scheduler)
             _losses(broker, parent, scout, clock, scheduler)
             _dead_letters(broker, parent, scout)
+            _plans(broker, parent, clock, scheduler)
             _alerts(broker, parent, clock, scheduler)
             _between_herds(broker, parent, scheduler)
             _under(broker, scout, scheduler)
@@ -271,6 +273,38 @@ def _dead_letters(broker: Broker, parent: Any, scout: Any) -> None:
     unread = errors.InvalidEnvelope("receive", "it cannot be read")
     spoilt = [inbox.Spoilt(mail.envelope.message_id, mail.entry, unread) for mail in held]
     broker.run(inbox.bury(scout.caller, "receive", spoilt))
+    parent.receive().ack()
+
+
+def _plans(broker: Broker, parent: Any, clock: ManualClock, scheduler: Scheduler) -> None:
+    fleet = broker.fleet()
+    parent.register("watcher")
+    hourly = parent.plan("watcher", "look", every=timedelta(hours=1), key="hourly")
+    parent.plan("watcher", "look", every=timedelta(hours=1), key="hourly")
+    refused("duplicate_conflict", parent.plan, "watcher", "look", cron="0 * * * *", key="hourly")
+    once = parent.plan("watcher", "once", at=clock.now() + timedelta(minutes=30), queue=False)
+    parent.run_plan(hourly.id, key="now")
+    parent.run_plan(hourly.id, key="now")
+    clock.advance(timedelta(hours=1))
+    look = plans.look(fleet, fleet.partition("release"), 10)
+    calls = [plans.fire(fleet, due, clock.now()) for due in broker.run(look).due]
+    assert [broker.run(call)[0] for call in (*calls, *calls)] == ["fired", "fired", "past", "past"]
+    assert parent.plan_record(once.id).state == "ended"
+    for change in (parent.pause_plan, parent.resume_plan):
+        change(hourly.id)
+        change(hourly.id)
+    parent.set_settings(HerdSettings(inbox_limit=1))
+    clock.advance(timedelta(hours=1))
+    assert scheduler.tick()["plans_put_off"] == 1
+    parent.set_settings(HerdSettings(inbox_limit=1000))
+    parent.close("watcher")
+    clock.advance(timedelta(hours=1))
+    assert scheduler.tick()["plans_paused"] == 1
+    assert [plan.state for plan in parent.plans()] == ["paused"]
+    parent.remove_plan(hourly.id)
+    parent.remove_plan(hourly.id)
+    for _ in range(2):
+        broker.run(plans.take_chore(fleet, "sweeping", clock.now()))
     parent.receive().ack()
 
 

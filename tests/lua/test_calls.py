@@ -20,6 +20,7 @@ from tocsin.broker import (
     inbox,
     keys,
     outbox,
+    plans,
     processes,
     repairs,
     requests,
@@ -45,6 +46,19 @@ OUTBOX = outbox.Outbox(
     [outbox.Mail("g/11/msg_2", {"id": "msg_2", "seq": "1", "sender": "scout", "to": "parent"})],
 )
 LISTED = ties.Listed("below", "open", 0, "h/scout", "inst_1", "1", "", "tied", "")
+PLAN = make_id("plan")
+DUE_PLAN = plans.DuePlan(
+    "h",
+    PLAN,
+    {
+        "kind": "every",
+        "rule": "3600000",
+        "zone": "UTC",
+        "created_at": "1767225600000",
+        "upto": "1767225600000",
+        "missed": "once",
+    },
+)
 ALERT = alerts.Alert("alert_1", "failed", "h", datetime(2026, 1, 1, tzinfo=UTC), 1, {})
 
 
@@ -155,6 +169,28 @@ def every_call() -> dict[str, scripts.Call[Any]]:
         "watch": tasks.watch(CALLER, [TASK], "all"),
         "named": tasks.named(CALLER, [TASK]),
         "listing": tasks.listing(CALLER, "waiting", 10),
+        "plan": plans.add(
+            CALLER,
+            "scout",
+            "Look",
+            cron="0 2 * * 1-5",
+            at=None,
+            every=None,
+            tz="Europe/Paris",
+            missed="once",
+            deadline=timedelta(minutes=1),
+            watch=True,
+            queue=True,
+            key="k",
+        ),
+        "plans": plans.listing(CALLER, PLAN),
+        "run_plan": plans.run_now(CALLER, PLAN, None),
+        "pause_plan": plans.pause(CALLER, PLAN),
+        "resume_plan": plans.resume(CALLER, PLAN),
+        "remove_plan": plans.remove(CALLER, PLAN),
+        "look_at_plans": plans.look(FLEET, keys.partition("f", 0), 10),
+        "fire_plan": plans.fire(FLEET, DUE_PLAN, datetime(2026, 1, 1, 2, tzinfo=UTC)),
+        "take_chore": plans.take_chore(FLEET, "sweeping", datetime(2026, 1, 1, tzinfo=UTC)),
         "visit": timers.visit(FLEET, "h", 10),
         "due": timers.due(FLEET, keys.partition("f", 0), 10),
         "take_alerts": alerts.take(FLEET, keys.partition("f", 0), 1, timedelta(minutes=1)),

@@ -19,6 +19,7 @@ from tocsin.broker import (
     Parent,
     errors,
     outbox,
+    plans,
     scripts,
     timers,
 )
@@ -43,14 +44,16 @@ ENDS_WORK = {
     "inbox_bury",
     "dead_drop",
     "message_hand_back",
+    "plan_pause",
+    "plan_remove",
 }
 """What takes mail in and brings work to its end."""
 
 KEEPS_ALIVE = {"fleet_open", "instance_join", "instance_renew", "instance_leave"}
 """Without these no process could come and end anything."""
 
-AT_WORK = {"agent_probe", "agent_progress", "scheduler_report"}
-"""Without these who works in a full memory would be taken for silent, or for dead."""
+AT_WORK = {"agent_probe", "agent_progress", "scheduler_report", "chore_take"}
+"""Without these who works in a full memory would be taken for silent or dead, or do it twice."""
 
 TELLS = {"alerts_take", "alert_end"}
 """What tells a human, and frees what was kept for that."""
@@ -67,6 +70,8 @@ LOOKS = {
     "herd_read",
     "journal_read",
     "message_read",
+    "plan_list",
+    "plans_due",
     "roster",
     "task_list",
     "task_read",
@@ -87,6 +92,10 @@ class Full:
     clock: ManualClock
     broker: Broker
     client: redis.Redis
+    plan: str
+    """A plan, which is paused."""
+    due: plans.DuePlan
+    """Another, as a scheduler finds it."""
 
     def fill(self) -> None:
         """From here on the server has more in its memory than it may; it has seen no script."""
@@ -125,7 +134,12 @@ def full(server: EmbeddedServer, fleet_name: str) -> Iterator[Full]:
         )
         assert isinstance(scout, Child)
         assert isinstance(planner, Child)
-        yield Full(parent, scout, planner, clock, broker, client)
+        parent.plan("scout", "Look", cron="* * * * *")
+        plan = parent.plan("scout", "Look", every=HOUR).id
+        parent.pause_plan(plan)
+        fleet = broker.fleet()
+        found = broker.run(plans.look(fleet, fleet.partition("h"), 10))
+        yield Full(parent, scout, planner, clock, broker, client, plan, found.due[0])
         client.config_set("maxmemory", 0)
 
 
@@ -228,6 +242,7 @@ def test_work_counts_in_a_full_memory(full, sign):
     assert full.parent.ask_wait(LAST, timeout=0) is None
 
 
+HOUR = timedelta(hours=1)
 LAST = "msg_0000000000000000000000002"
 
 REFUSED: dict[str, Callable[[Full, str, str], object]] = {
@@ -237,6 +252,12 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
         outbox.accept(f.broker.fleet(), outbox.Outbox("other", "h", "inst_1", [], []))
     ),
     "task_delegate": lambda f, task, request: f.parent.delegate("scout", "Find it"),
+    "plan_add": lambda f, task, request: f.parent.plan("scout", "Look", every=HOUR),
+    "plan_run": lambda f, task, request: f.parent.run_plan(f.plan),
+    "plan_resume": lambda f, task, request: f.parent.resume_plan(f.plan),
+    "plan_fire": lambda f, task, request: f.broker.run(
+        plans.fire(f.broker.fleet(), f.due, f.clock.now() + HOUR)
+    ),
     "task_watch": lambda f, task, request: f.parent.watch(task),
     "request_remind": lambda f, task, request: f.parent.remind(request),
     "request_reroute": lambda f, task, request: f.parent.reroute(request, "scout"),

@@ -73,7 +73,7 @@ def test_only_the_task_include_writes_the_state_of_a_task():
         for call in re.findall(r"redis\.call\('HSET', key\.task\(.*?\)\n", code, re.DOTALL):
             if re.search(r"'state'", call):
                 writers.add(name)
-    assert writers == {"include/tasks", "task_delegate"}
+    assert writers == {"include/tasks", "include/delegation"}
 
 
 def test_the_settlement_in_lua_has_the_return_codes_of_the_table():

@@ -23,7 +23,7 @@ from tocsin.scheduler import Scheduler
 
 STRAYS = {"agents": "nonsense", "due": "1:deadline:task_nonsense", "timers": "nonsense"}
 TASKS = {"waiting", "episodes", "tasks", "workload", "queue"}
-OF_PARTITIONS = {"timers", "herds", "forwards"}
+OF_PARTITIONS = {"timers", "herds", "forwards", "planned"}
 MADE_AGAIN = {*INDEXES, *OF_PARTITIONS} - {"leads"}
 """What records know; what agents lead, the herds under them say anew."""
 ENDED = {"handled", "withdrawn"}
@@ -139,6 +139,7 @@ def _live(scene: Scene) -> None:
     scene.scheduler.tick()
     parent.register("ghost")
     parent.delegate("ghost", "nobody is there")
+    parent.plan("ghost", "look around", every=timedelta(days=3))
     fresh = parent.delegate("scout", "waits")
     parent.delegate("scout", "queued", queue=True)
     parent.watch(old.id, fresh.id, wake="all")

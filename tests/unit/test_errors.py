@@ -10,9 +10,9 @@ from tocsin.broker import errors
 
 DESIGNED = """
 invalid_input invalid_envelope unknown_herd unknown_agent unknown_task unknown_message
-herd_exists agent_exists agent_closed herd_closed unauthorized forbidden agent_busy wrong_state
-pending_requests queue_full too_large duplicate_conflict no_reply ceiling_active request_cancelled
-loop_limit unavailable
+unknown_plan herd_exists agent_exists agent_closed herd_closed unauthorized forbidden agent_busy
+wrong_state pending_requests queue_full too_large duplicate_conflict no_reply ceiling_active
+request_cancelled loop_limit unavailable
 """
 
 

@@ -18,6 +18,7 @@ NAMES = {
     "message": make_id("msg"),
     "watch": make_id("watch"),
     "episode": "7",
+    "plan": make_id("plan"),
 }
 FIELD = re.compile(r"\{(\w+)\}")
 

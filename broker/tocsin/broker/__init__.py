@@ -36,6 +36,8 @@ from tocsin.broker.envelopes import (
     WakeTry,
 )
 from tocsin.broker.inbox import Inbox
+from tocsin.broker.plans import Plan
+from tocsin.broker.schedules import Missed
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.states import TaskState
 from tocsin.broker.ties import HerdTree
@@ -61,8 +63,10 @@ __all__ = [
     "JournalEntry",
     "Kind",
     "ManualClock",
+    "Missed",
     "Outcome",
     "Parent",
+    "Plan",
     "Receipt",
     "Replayed",
     "Reply",

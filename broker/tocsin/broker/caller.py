@@ -1,7 +1,7 @@
 """Who calls, on which fleet: what every operation of an agent has in common.
 
 From a `Caller` and its arguments, the functions of `herds`, `agents`, `tasks`, `requests`, `asks`,
-`inbox`, `dead` and `why` make a `Call`. Nothing here or there does I/O.
+`inbox`, `dead`, `plans` and `why` make a `Call`. Nothing here or there does I/O.
 """
 
 from __future__ import annotations

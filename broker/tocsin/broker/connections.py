@@ -12,7 +12,8 @@ import asyncio
 import random
 import time
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -267,6 +268,23 @@ class Server:
             connection_pool=self._from_url(url, _AsyncPool, **_calls(AsyncRetry))
         )
 
+    def connect_plain(self) -> redis.Redis:
+        """A client for what is not ours and speaks plain Redis (RQ), of the primary of now.
+
+        It gives up sooner than a call does, so that its user, which repeats all it does, turns.
+        """
+        if self.place.shape is Shape.CLUSTER:
+            raise InvalidInput(
+                "launch",
+                f"RQ cannot keep its queues on a Cluster ({redacted(self.url)}): name a plain "
+                "Redis for it with TOCSIN_RQ_URL, or rq_url in a settings file, where workers and "
+                "schedulers run",
+            )
+        node = self.node_of(None) or self.find(None)
+        options = {"socket_timeout": ANSWER_WITHIN, **_once(Retry)}
+        pool = self._from_url(self.place.url_of(node), redis.ConnectionPool, **options)
+        return redis.Redis(connection_pool=pool)
+
     def connect_line(self, node: Node = ONLY) -> Any:
         """A connection, not yet opened, to listen on."""
         pool = self._from_url(
@@ -435,6 +453,18 @@ def failure(operation: str, url: str, error: exceptions.RedisError) -> BrokerErr
     if "WRONGTYPE" in str(error):
         return InvalidEnvelope(operation, f"{_WRITTEN_OVER} ({str(error)[:100]}); {_SEE_DOCTOR}")
     return Unavailable(operation, f"{where} answered: {str(error)[:300]}")
+
+
+@contextmanager
+def failures_of(operation: str, url: str) -> Iterator[None]:
+    """While inside, failures of a plain client are raised as errors of ours."""
+    try:
+        yield
+    except exceptions.RedisError as error:
+        raised = failure(operation, url, error)
+    else:
+        return
+    raise raised  # outside, because that error may quote the password
 
 
 def read(call: Call[T], answer: Any) -> T:

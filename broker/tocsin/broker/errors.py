@@ -65,6 +65,12 @@ class UnknownMessage(BrokerError):
     code = "unknown_message"
 
 
+class UnknownPlan(BrokerError):
+    """The herd has no such plan, or its record has ended."""
+
+    code = "unknown_plan"
+
+
 class HerdExists(BrokerError):
     """A herd of this name is there: open, and its token reopens it, or closed and still kept."""
 
@@ -121,7 +127,7 @@ class PendingRequests(BrokerError):
 
 
 class QueueFull(BrokerError):
-    """The recipient's inbox, or the task's list of open questions, is at its limit."""
+    """The recipient's inbox, the task's open questions or the herd's plans are at their limit."""
 
     code = "queue_full"
     retryable = True

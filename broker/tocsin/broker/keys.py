@@ -36,6 +36,9 @@ KEYS: dict[str, Key] = {
         "empty",
         "herd/other herd -> when its mail is forwarded next",
     ),
+    "planned": Key(
+        "planned", "zset", "partition", "empty", "herd/plan -> when it is looked at next"
+    ),
     "herd": Key("h:{herd}", "hash", "herd", "herd_retention", "state, settings, sequence number"),
     "due": Key("h:{herd}:due", "zset", "herd", "herd_retention", "timer -> when it fires"),
     "waiting": Key("h:{herd}:waiting", "zset", "herd", "empty", "task -> waiting_since"),
@@ -115,6 +118,8 @@ KEYS: dict[str, Key] = {
         "herd_retention",
         "other herd -> how far its mail was judged, and as what",
     ),
+    "plans": Key("h:{herd}:plans", "zset", "herd", "empty", "plan -> when it was made"),
+    "plan": Key("h:{herd}:p:{plan}", "hash", "herd", "task_retention", "the plan"),
     "watch": Key("h:{herd}:w:{watch}", "set", "herd", "empty", "tasks still open of a watch"),
     "journal": Key("h:{herd}:journal", "stream", "herd", "herd_retention", "every transition"),
 }

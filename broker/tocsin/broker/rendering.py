@@ -152,6 +152,10 @@ def _herd_orphaned(data: Mapping[str, Any]) -> str:
     )
 
 
+def _plan_paused(data: Mapping[str, Any]) -> str:
+    return f"Plan {data['plan']} gives {data['agent']} no more tasks: {data['reason']}."
+
+
 _TEXTS = {
     "stale_wait": _stale_wait,
     "task_settled": _task_settled,
@@ -164,6 +168,7 @@ _TEXTS = {
     "refused": _refused,
     "loop": _loop,
     "herd_orphaned": _herd_orphaned,
+    "plan_paused": _plan_paused,
 }
 
 

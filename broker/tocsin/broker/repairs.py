@@ -10,7 +10,7 @@ from typing import Any
 from tocsin.broker.caller import Fleet
 from tocsin.broker.scripts import Call, call
 
-RECORDS = {"message": "m", "task": "t", "agent": "a", "reminded": "r", "herd": "h"}
+RECORDS = {"message": "m", "task": "t", "agent": "a", "reminded": "r", "herd": "h", "plan": "p"}
 """Kinds of keys that are records, which are the truth, and what the script calls them."""
 
 INDEXES = (
@@ -20,6 +20,7 @@ INDEXES = (
     "agents",
     "dead",
     "outbox",
+    "plans",
     "due",
     "questions",
     "asked",

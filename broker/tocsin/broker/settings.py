@@ -105,6 +105,8 @@ class HerdSettings(SettingsModel):
     """Mail of a gone process goes to another after this more"""
     max_open_tasks: Annotated[Count, Le(1_000)] = 1
     """Open tasks one agent may hold at a time"""
+    max_plans: Annotated[Count, Le(1_000)] = 100
+    """Plans the herd may have at a time"""
     max_open_requests: Annotated[Count, Le(10_000)] = 100
     """Open questions one task may have at a time"""
     inbox_limit: Annotated[Count, Le(1_000_000)] = 1_000

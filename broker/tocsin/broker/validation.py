@@ -22,8 +22,14 @@ E = TypeVar("E", bound=StrEnum)
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _ADDRESS = re.compile(f"({NAME.pattern})/({NAME.pattern})")
-_ID = re.compile(r"(task|msg|inst|watch)_[0-9a-z_-]{1,120}")
-_MEANT = {"task": "a task", "msg": "a message", "inst": "an instance", "watch": "a watch"}
+_ID = re.compile(r"(task|msg|inst|watch|plan)_[0-9a-z_-]{1,120}")
+_MEANT = {
+    "task": "a task",
+    "msg": "a message",
+    "inst": "an instance",
+    "watch": "a watch",
+    "plan": "a plan",
+}
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _LINE_ENDS = re.compile(r"[\t\n\r\x85\u2028\u2029]")
 _LONGEST_TEXT = 1_000_000

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from datetime import datetime, timedelta
 
-from tocsin.broker import agents, dead, herds, requests, tasks
+from tocsin.broker import agents, dead, herds, plans, requests, tasks
 from tocsin.broker._sync.agent import Agent
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.dead import DeadLetter, DeadLetters, HandedBack, Replayed
@@ -24,6 +24,8 @@ from tocsin.broker.envelopes import (
 )
 from tocsin.broker.herds import HerdRecord
 from tocsin.broker.ids import make_token
+from tocsin.broker.plans import Plan
+from tocsin.broker.schedules import Missed
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.signals import Signal
 from tocsin.broker.states import TaskState
@@ -101,6 +103,75 @@ class Parent(Agent):
                 key=key,
             )
         )
+
+    def plan(
+        self,
+        agent: str,
+        description: str,
+        *,
+        cron: str | None = None,
+        at: datetime | None = None,
+        every: timedelta | None = None,
+        tz: str | None = None,
+        missed: Missed | str = Missed.ONCE,
+        deadline: timedelta | None = None,
+        watch: bool = False,
+        queue: bool = True,
+        key: str | None = None,
+    ) -> Plan:
+        """Has a child given a task at planned times, each of them once.
+
+        One of: `cron`, five fields in the zone `tz` (default UTC), of which a set time of day runs
+        once on each local day, also where clocks are changed; `at`, one moment, naive only with a
+        `tz`; `every`, a minute or more, counted from now without drift. `missed`: what becomes of
+        times at which no scheduler ran: `once` (one task makes up for all), `skip`, or `all` (the
+        newest 100). `deadline`, `watch` and `queue` are those of each task; without `queue` a time
+        at which the child is busy is skipped. A plan pauses when its child is closed. The same
+        `key` plans once.
+        """
+        return self._run(
+            plans.add(
+                self.caller,
+                agent,
+                description,
+                cron=cron,
+                at=at,
+                every=every,
+                tz=tz,
+                missed=missed,
+                deadline=deadline,
+                watch=watch,
+                queue=queue,
+                key=key,
+            )
+        )
+
+    def plans(self) -> list[Plan]:
+        """The herd's plans that are active or paused, oldest first."""
+        return self._run(plans.listing(self.caller))
+
+    def plan_record(self, plan: str) -> Plan:
+        """One plan with its next runs, also one that has ended or was removed lately."""
+        return (self._run(plans.listing(self.caller, plan)))[0]
+
+    def pause_plan(self, plan: str) -> Plan:
+        """Pauses a plan: its times pass unused."""
+        return self._run(plans.pause(self.caller, plan))
+
+    def resume_plan(self, plan: str) -> Plan:
+        """Has a paused plan go on from now. What passed meanwhile is not made up for.
+
+        If its child was closed and its name used anew, it goes on with the new one.
+        """
+        return self._run(plans.resume(self.caller, plan))
+
+    def run_plan(self, plan: str, *, key: str | None = None) -> Task:
+        """Has a plan give its task now, beside its times; also while it is paused."""
+        return self._run(plans.run_now(self.caller, plan, key))
+
+    def remove_plan(self, plan: str) -> Plan:
+        """Removes a plan for good. Tasks that it gave stay as they are."""
+        return self._run(plans.remove(self.caller, plan))
 
     def watch(self, *task_ids: str, wake: Wake | str = Wake.EACH) -> list[Settlement]:
         """Returns those already settled, in the order given; the settlement of the others wakes.

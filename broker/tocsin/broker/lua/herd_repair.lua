@@ -1,11 +1,11 @@
 -- Compares records of a herd with what is derived from them (`h` the herd itself, `a` agents, `t`
--- tasks, `r` markers, `m` messages), and entries of indexes with the records they name; mends what
+-- tasks, `p` plans, `r` markers, `m` messages), and entries of indexes with the records they name; mends what
 -- differs, if `mend` is 1. Of a long index some entries at a time, from a cursor on.
 -- keys: partition
 -- args: clock herd mend records indexes
 -- answers: compared <index, owner, cursor of what goes on> <what was wrong, id, why it is broken> ...
 -- moves: asked broke cancelled released
--- include: timer lease mail dead tasks requests reminders asks attendance mend mend_herd mend_mail mend_indexes outbox ties
+-- include: timer lease mail dead tasks requests reminders asks attendance mend mend_herd mend_mail mend_indexes outbox ties plans
 
 load_herd()
 if not herd.state then   -- it has ended meanwhile, and its agents with it; or its record was lost
@@ -32,7 +32,7 @@ for _, each in ipairs(cjson.decode(args.indexes)) do
   if next and next ~= '0' then more[#more + 1] = { kind, owner, next } end
 end
 local records = { m = mend_mail.check, t = mend_herd.task, a = mend_herd.agent, r = mend_herd.marker,
-  h = mend_herd.herd }
+  h = mend_herd.herd, p = mend_herd.plan }
 for _, each in ipairs(cjson.decode(args.records)) do checked(each[2], records[each[1]], each[2], each[3]) end
 local answer = { 'compared', more }
 for _, list in ipairs({ mend.findings(), broken }) do

@@ -4,7 +4,7 @@
 -- args: clock herd limit
 -- answers: visited <duty, count, ...>
 -- moves: expired unanswered cancelled broke released
--- include: timer lease mail dead tasks requests reminders sweep forget asks attendance outbox ties
+-- include: timer lease mail dead tasks requests reminders sweep forget asks attendance outbox ties plans
 
 local duties = {
   close = function(id)

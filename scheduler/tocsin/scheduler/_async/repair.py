@@ -42,7 +42,7 @@ CALLS = 10
 Record = tuple[str, ...]
 """The kind of a record and the names in its key."""
 
-PHASES = (("message",), (*INDEXES, "reminded"), ("task",), ("agent", "herd"))
+PHASES = (("message",), (*INDEXES, "reminded"), ("task", "plan"), ("agent", "herd"))
 """Kinds of keys in the order in which they are compared: a task is judged by its questions, which
 its mail restores; an agent by its tasks; a herd by the timers of all. Each phase walks the key
 space anew, so that a sweep needs no more memory in a fleet of a million records."""

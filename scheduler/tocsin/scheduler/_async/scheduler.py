@@ -16,6 +16,7 @@ from tocsin.broker.settings import NotifySettings
 from tocsin.scheduler._async.duty import AsyncDuty, AsyncLoop
 from tocsin.scheduler._async.forwarding import AsyncForwarding
 from tocsin.scheduler._async.notify import AsyncNotifier
+from tocsin.scheduler._async.planning import AsyncPlanning
 from tocsin.scheduler._async.repair import REPAIR_EVERY, AsyncRepair, Sweep, sweep
 from tocsin.scheduler._async.report import AsyncReport
 from tocsin.scheduler._async.timers import AsyncTimers
@@ -38,16 +39,21 @@ class AsyncScheduler:
         notify: NotifySettings | None = None,
         *,
         repair_every: timedelta | None = REPAIR_EVERY,
+        rq_url: str | None = None,
     ) -> None:
         """`notify` says how it tells a human of what needs one; without, or where it names neither
         a command nor a url, it does not. `repair_every`: after a first sweep at its start, repair
-        keeps this pace; None: none.
+        keeps this pace; None: none. `rq_url`: the plain server of RQ, where it is not the fleet's.
         """
         self._broker = broker
         self.name = make_id("sched")
         """The id under which this scheduler reports."""
         self._timers = AsyncTimers(broker)
-        self._duties: list[AsyncDuty] = [self._timers, AsyncForwarding(broker)]
+        self._duties: list[AsyncDuty] = [
+            self._timers,
+            AsyncForwarding(broker),
+            AsyncPlanning(broker, rq_url),
+        ]
         if repair_every is not None:
             self._duties.append(AsyncRepair(broker, repair_every))
         self._notifier: AsyncNotifier | None = None

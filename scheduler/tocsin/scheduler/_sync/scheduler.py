@@ -18,6 +18,7 @@ from tocsin.broker.settings import NotifySettings
 from tocsin.scheduler._sync.duty import Duty, Loop
 from tocsin.scheduler._sync.forwarding import Forwarding
 from tocsin.scheduler._sync.notify import Notifier
+from tocsin.scheduler._sync.planning import Planning
 from tocsin.scheduler._sync.repair import REPAIR_EVERY, Repair, Sweep, sweep
 from tocsin.scheduler._sync.report import Report
 from tocsin.scheduler._sync.timers import Timers
@@ -40,16 +41,21 @@ class Scheduler:
         notify: NotifySettings | None = None,
         *,
         repair_every: timedelta | None = REPAIR_EVERY,
+        rq_url: str | None = None,
     ) -> None:
         """`notify` says how it tells a human of what needs one; without, or where it names neither
         a command nor a url, it does not. `repair_every`: after a first sweep at its start, repair
-        keeps this pace; None: none.
+        keeps this pace; None: none. `rq_url`: the plain server of RQ, where it is not the fleet's.
         """
         self._broker = broker
         self.name = make_id("sched")
         """The id under which this scheduler reports."""
         self._timers = Timers(broker)
-        self._duties: list[Duty] = [self._timers, Forwarding(broker)]
+        self._duties: list[Duty] = [
+            self._timers,
+            Forwarding(broker),
+            Planning(broker, rq_url),
+        ]
         if repair_every is not None:
             self._duties.append(Repair(broker, repair_every))
         self._notifier: Notifier | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import typer
 
-from tocsin.broker import dead, herds, tasks
+from tocsin.broker import dead, herds, plans, tasks
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.settings import ENV_NAMES, describe
 from tocsin.workers.cli.blocks import brief
@@ -53,6 +53,14 @@ def _tasks(ctx: typer.Context) -> Iterable[Offer]:
     return [(each.id, f"{each.agent}, {each.state}: {brief(each.description)}") for each in found]
 
 
+def _plans(ctx: typer.Context) -> Iterable[Offer]:
+    from tocsin.workers.cli.session import peek
+
+    with peek(ctx.params) as (broker, caller):
+        found = broker.run(plans.listing(caller))
+    return [(each.id, f"{each.agent}, {each.state}: {brief(each.description)}") for each in found]
+
+
 def _requests(ctx: typer.Context) -> Iterable[Offer]:
     from tocsin.workers.cli.session import peek
 
@@ -77,6 +85,7 @@ def _settings(ctx: typer.Context) -> Iterable[Offer]:
 complete_seat = _completion(_seats)
 complete_agent = _completion(_agents)
 complete_task = _completion(_tasks)
+complete_plan = _completion(_plans)
 complete_request = _completion(_requests)
 complete_dead = _completion(_dead)
 complete_setting = _completion(_settings)

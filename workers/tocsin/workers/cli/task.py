@@ -82,7 +82,8 @@ def settlement_blocks(ended: Settlement, now: datetime) -> list[RenderableType]:
     return blocks
 
 
-def _delegated(session: Session, task: Task) -> None:
+def delegated(session: Session, task: Task) -> None:
+    """Tells of a task that was just given."""
     session.out.result(
         task,
         Facts(
@@ -123,7 +124,7 @@ def delegate(
     task = session.parent().delegate(
         agent, text, deadline=ends, watch=watch, queue=queue, continues=continues, key=key
     )
-    _delegated(session, task)
+    delegated(session, task)
 
 
 @command(app, "retry", example="tocsin task retry task_... --agent planner", seat=True)
@@ -155,7 +156,7 @@ def retry(
         continues=first.id,
         key=key,
     )
-    _delegated(session, again)
+    delegated(session, again)
 
 
 @command(app, "list", example="tocsin task list --state waiting", seat=True)

@@ -1,4 +1,4 @@
--- The end of records: `m:<message>`, `t:<task>`, `a:<agent>` one at a time, `herd` and `journal` in
+-- The end of records: `m:<message>`, `t:<task>`, `p:<plan>`, `a:<agent>` one at a time, `herd` and `journal` in
 -- passes.
 
 local function forget_message(id) redis.call('DEL', key.message(id), key.attending(id)) end
@@ -15,6 +15,10 @@ local function forget_record(what)
   elseif kind == 't' then
     redis.call('DEL', key.task(id))
     redis.call('ZREM', key.tasks(), id)
+  elseif kind == 'p' then
+    redis.call('DEL', key.plan(id))
+    redis.call('ZREM', key.plans(), id)
+    redis.call('ZREM', key.planned(), args.herd .. '/' .. id)
   elseif kind == 'a' and redis.call('HGET', key.agent(id), 'state') == 'closed' then
     -- The name may be used again, but never its generation: others still hold mail of this one.
     local generation = tonumber(redis.call('HGET', key.agent(id), 'generation'))
@@ -41,7 +45,9 @@ local function forget_herd(limit)
   for i = 1, #dead, 2 do forget_message(dead[i]) end
   local left = redis.call('ZRANGE', key.tasks(), 0, limit - 1)
   for _, task in ipairs(left) do forget_record('t:' .. task) end
-  if #due + #dead + #left + outbox.drop(limit) > 0 then
+  local planned = redis.call('ZRANGE', key.plans(), 0, limit - 1)
+  for _, plan in ipairs(planned) do forget_record('p:' .. plan) end
+  if #due + #dead + #left + #planned + outbox.drop(limit) > 0 then
     timer.set('9:forget:herd', now)
     return
   end

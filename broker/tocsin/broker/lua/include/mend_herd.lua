@@ -102,6 +102,23 @@ function mend_herd.agent(name)
   end
 end
 
+-- A plan: on the list and with its time among those that schedulers look at, or on its way out.
+function mend_herd.plan(id)
+  local found = read(key.plan(id))
+  if not found.state then return end
+  local active = found.state == 'active' and herd.state == 'open'
+  if active or found.state == 'paused' then
+    mend.member('plans', key.plans(), id, found.created_at)
+  else
+    mend.timed('9:forget:p:' .. id, now + herd.task_retention, true)
+  end
+  if active then
+    mend.member('planned', key.planned(), plans.member(id), found.next)
+  else
+    mend.stray('planned', key.planned(), plans.member(id))
+  end
+end
+
 -- The herd itself: where it is under, asked anew; its place among the herds, its closing or its end, the timer of its oldest wait,
 -- and its place among the partition's timers. That one is early at worst, or put off by a visit.
 function mend_herd.herd()

@@ -29,7 +29,8 @@ local timers = {
   forget = function(id)
     local kind, of = string.match(id, '^(%a):(.+)$')
     return not kind or herd.state == 'closed' or
-      there(kind == 'm' and key.message(of) or kind == 't' and key.task(of) or key.agent(of))
+      there(kind == 'm' and key.message(of) or kind == 't' and key.task(of) or
+        kind == 'p' and key.plan(of) or key.agent(of))
   end,
 }
 
@@ -39,6 +40,10 @@ local belongs = {
   episodes = function(_, id) return task(id).state == 'waiting' end,
   tasks = function(_, id) return there(key.task(id)) end,
   agents = function(_, name) return there(key.agent(name)) end,
+  plans = function(_, id)
+    local state = redis.call('HGET', key.plan(id), 'state')
+    return state == 'active' or state == 'paused'
+  end,
   outbox = function(_, member)
     local other, kind, seq, id = string.match(member, '^([a-z0-9_-]+)/([01])(%d+)/([^/]+)')
     if not other then return false end
@@ -83,7 +88,7 @@ local INDEXES = {
   waiting = key.waiting, tasks = key.tasks, agents = key.agents, dead = key.dead, due = key.due,
   questions = key.questions, asked = key.asked, asking = key.asking, answers = key.answers,
   workload = key.workload, queue = key.queue, delayed = key.delayed, waking = key.waking,
-  episodes = key.episodes, outbox = key.outbox, leads = key.leads,
+  episodes = key.episodes, outbox = key.outbox, leads = key.leads, plans = key.plans,
 }
 
 -- Some entries of an index, from a cursor on; those that belong nowhere go. The next cursor.

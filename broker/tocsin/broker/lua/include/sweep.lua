@@ -134,6 +134,7 @@ function sweep.herd(limit)
   end
   herd.state = 'closed'
   redis.call('HSET', key.herd(), 'state', 'closed', 'closed_at', now)
+  plans.withdraw()
   timer.clear('0:close:herd')
   timer.clear('5:stale')
   timer.set('9:forget:herd', now + tonumber(herd.herd_retention))

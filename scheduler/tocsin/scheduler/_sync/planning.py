@@ -1,0 +1,169 @@
+# Generated from _async/planning.py by `make generate`; edit that file.
+
+"""Duty: give children the tasks that are planned for now.
+
+The plans' records say when each is next; rq-scheduler carries that as jobs (`chores`) and says
+which are due. Where there is no RQ, or it is away, the records alone say it. Any number of
+schedulers do so side by side: a slot is seen to by the script that finds the plan where this one
+found it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tocsin.broker import keys, plans
+from tocsin.broker._sync.broker import Broker
+from tocsin.broker.bells import SLOW_POLL
+from tocsin.broker.errors import BrokerError
+from tocsin.broker.plans import DuePlan
+from tocsin.scheduler._sync.duty import Duty, Turn
+
+if TYPE_CHECKING:
+    from tocsin.scheduler.chores import Chores
+
+log = logging.getLogger("tocsin.scheduler")
+
+AT_ONCE = 100
+"""Plans of a partition that one round sees to at most."""
+
+CLEAN_EVERY = timedelta(minutes=10)
+"""How often what has run out in RQ's registries goes."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+ROUNDS = 1_000
+"""Rounds after which a pass ends, whatever has come due meanwhile."""
+
+
+class Planning(Duty):
+    """Sees to plans that are due, and turns again when the next one is, or one was changed."""
+
+    name = "plans"
+
+    def __init__(self, broker: Broker, rq_url: str | None = None) -> None:
+        """`rq_url`: the plain server of RQ; None: the fleet's, if that is one."""
+        self._broker = broker
+        self._rq_url = rq_url
+        self.bell = keys.doorbell(broker.name), "plan"
+        self._chores: Chores | None = None
+        self._cleaned = _EPOCH
+        """The last slot of RQ's cleaning that is known to be done."""
+        self._carried = True
+        """Whether RQ took the jobs at the last look; a change is told in the log."""
+
+    def turn(self) -> Turn:
+        """One pass over all partitions, until nothing is due."""
+        fleet = self._broker.fleet()
+        partitions = [keys.partition(fleet.name, number) for number in range(fleet.partitions)]
+        counts, broken = Counter[str](), set[tuple[str, str]]()
+        for _ in range(ROUNDS):
+            planned, due, now, next_in = self._look(partitions, AT_ONCE + len(broken))
+            carried = self._carry(planned, now, counts)
+            found = [
+                each
+                for each in due
+                if (each.herd, each.plan) not in broken
+                and (carried is None or (each.herd, each.plan) in carried)
+            ]
+            if not found:
+                break
+            broken |= self._fire(found, now, counts)
+        counts = +counts
+        if counts:
+            log.info("plans: %s", " ".join(f"{name}={n}" for name, n in sorted(counts.items())))
+        wait = SLOW_POLL if next_in is None else min(next_in, SLOW_POLL)
+        return Turn(wait * random.uniform(0.95, 1.0) if wait == SLOW_POLL else wait, counts)
+
+    def _look(
+        self, partitions: list[str], limit: int
+    ) -> tuple[dict[tuple[str, str], datetime], list[DuePlan], datetime, float | None]:
+        """When each plan is next, those that are due, what time it is, and when the next is due.
+
+        Partitions that do not answer are left out; the others' plans go on.
+        """
+        fleet = self._broker.fleet()
+        calls = [plans.look(fleet, key, limit) for key in partitions]
+        answers = self._broker.link.run_many(calls)
+        self.step()
+        looks = [answer for answer in answers if not isinstance(answer, BrokerError)]
+        failures = [answer for answer in answers if isinstance(answer, BrokerError)]
+        if not looks:
+            raise failures[0]
+        if failures:
+            log.warning("plans of some partitions are left out: %s", failures[0].detail)
+        return (
+            {name: at for look in looks for name, at in look.planned.items()},
+            [plan for look in looks for plan in look.due],
+            max(look.now for look in looks),
+            min((look.next_in for look in looks if look.next_in is not None), default=None),
+        )
+
+    def _carry(
+        self, planned: dict[tuple[str, str], datetime], now: datetime, counts: Counter[str]
+    ) -> set[tuple[str, str]] | None:
+        """The plans that rq-scheduler says are due, once it knows of all; None: it is not there."""
+        if not planned and self._chores is None:
+            return None
+        try:
+            if self._chores is not None and not planned:  # nothing of it is left there
+                self._chores.due({}, now)
+                self._chores = None
+                return None
+            from tocsin.scheduler.chores import CLEANING, Chores  # slow, and rarely needed
+
+            fleet = self._broker.fleet()
+            if self._chores is None:
+                url = self._rq_url or self._broker.server.url
+                self._chores = Chores(url, self._broker.name)
+            slot = now - (now - _EPOCH) % CLEAN_EVERY
+            due_at = slot if self._cleaned < slot else slot + CLEAN_EVERY
+            found = self._chores.due({**planned, CLEANING: due_at}, now)
+            if CLEANING in found and self._cleaned < slot:
+                if self._broker.run(plans.take_chore(fleet, CLEANING[1], slot)):
+                    counts["registries"] += self._chores.clean()
+                self._cleaned = slot
+        except BrokerError as failure:
+            self._say(carried=False, why=failure.detail)
+            return None
+        self._say(carried=True)
+        return found
+
+    def _say(self, *, carried: bool, why: str = "") -> None:
+        if carried != self._carried:
+            if carried:
+                log.info("plans: rq-scheduler carries them again")
+            else:
+                log.warning("plans go by their records alone: %s", why)
+        self._carried = carried
+
+    def _fire(
+        self, found: list[DuePlan], now: datetime, counts: Counter[str]
+    ) -> set[tuple[str, str]]:
+        """Sees to plans; those that could not be seen to, which are left for the next pass."""
+        fleet = self._broker.fleet()
+        broken = set[tuple[str, str]]()
+        calls, asked = [], []
+        for each in found:
+            try:
+                calls.append(plans.fire(fleet, each, now))
+                asked.append(each)
+            except Exception as error:  # its record was written over
+                log.error("plan %s of herd %s cannot be read: %s", each.plan, each.herd, error)
+                broken.add((each.herd, each.plan))
+        answers = self._broker.link.run_many(calls)
+        self.step()
+        for each, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, BrokerError):
+                log.error("plan %s of herd %s is put off: %s", each.plan, each.herd, answer.detail)
+                broken.add((each.herd, each.plan))
+                continue
+            word, *tasks = answer
+            counts["planned"] += len(tasks)
+            counts["plans_paused"] += word == "paused"
+            counts["plans_put_off"] += word == "later"
+        return broken
