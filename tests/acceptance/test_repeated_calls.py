@@ -21,7 +21,18 @@ from tests.acceptance.test_lost_answers import LOST, behind, cut, proxy
 from tests.asking import REQUEST, opening
 from tests.leftovers import fleet_keys
 from tests.requirements import proves
-from tocsin.broker import AsyncBroker, AsyncChild, AsyncParent, Envelope, HerdSettings, keys
+from tocsin.broker import (
+    AsyncBroker,
+    AsyncChild,
+    AsyncClaimedTurn,
+    AsyncParent,
+    CommandRunner,
+    Ending,
+    Envelope,
+    HerdSettings,
+    How,
+    keys,
+)
 from tocsin.broker._async.agent import AsyncAgent
 from tocsin.broker._async.turn import AsyncTurn
 from tocsin.scheduler import AsyncScheduler
@@ -130,6 +141,18 @@ async def _read(taking: Awaitable[AsyncTurn | None]) -> list[Envelope]:
     return list(await taking or ())
 
 
+async def _due(stage: Stage) -> None:
+    await stage.parent.set_runner("scout", CommandRunner(["code"]))
+    await stage.parent.delegate("scout", "Find it")
+
+
+async def _running(stage: Stage) -> AsyncClaimedTurn | None:
+    await _due(stage)
+    turn = await stage.broker.claim_turn(stage.name, "scout", 1)
+    assert turn is not None and await turn.child.receive()
+    return turn
+
+
 async def _ask(stage: Stage) -> Any:
     asking = asyncio.create_task(stage.scout.ask("planner", "Which?"))
     turn = await stage.beside.next_turn(timeout=20)
@@ -223,6 +246,36 @@ ROWS = [
     Row("AsyncParent.register", "agent_register", lambda s: s.parent.register("tester")),
     Row("AsyncParent.rotate", "agent_rotate", lambda s: s.parent.rotate("scout")),
     Row("AsyncParent.rotate", "agent_rotate", lambda s: s.parent.rotate("parent"), like="itself"),
+    Row(
+        "AsyncParent.set_runner",
+        "agent_employ",
+        lambda s: s.parent.set_runner("scout", CommandRunner(["code"])),
+        given=_task,
+    ),
+    Row(
+        "AsyncBroker.claim_turn",
+        "turn_claim",
+        lambda s: s.broker.claim_turn(s.name, "scout", 1),
+        given=_due,
+    ),
+    Row(
+        "AsyncClaimedTurn.end",
+        "turn_end",
+        lambda s: s.given.end(Ending(kind=How.EXITED, exit_code=0)),
+        given=_running,
+    ),
+    Row(
+        "AsyncClaimedTurn.end",
+        "turn_end",
+        lambda s: s.given.end(Ending(kind=How.CRASHED, error="no")),
+        given=_running,
+        like="failed",
+    ),
+    Row(
+        "AsyncBroker.limit_turns",
+        "slots_set",
+        lambda s: s.broker.limit_turns("queue/gpu", 4),
+    ),
     Row("AsyncParent.close", "agent_close", lambda s: s.parent.close("scout"), _question),
     Row("AsyncParent.close_herd", "herd_close", lambda s: s.parent.close_herd(), _question),
     Row(
@@ -291,6 +344,8 @@ READS = {
     "AsyncBroker.fleet",
     "AsyncBroker.herds",
     "AsyncBroker.tree",
+    "AsyncBroker.turn_slots",
+    "AsyncClaimedTurn.wait_stop",
     "AsyncAgent.receipt",
     "AsyncAgent.why",
     "AsyncParent.herd_record",
@@ -320,7 +375,14 @@ def test_every_call_that_writes_is_repeated_here():
     """Case 1: a method that is new is in the table, or among those that only read."""
     methods = {
         f"{kind.__name__}.{name}"
-        for kind in (AsyncBroker, AsyncAgent, AsyncParent, AsyncChild, AsyncTurn)
+        for kind in (
+            AsyncBroker,
+            AsyncAgent,
+            AsyncParent,
+            AsyncChild,
+            AsyncTurn,
+            AsyncClaimedTurn,
+        )
         for name, method in vars(kind).items()
         if not name.startswith("_")
         and (inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method))

@@ -34,6 +34,10 @@ TIMERS = {
     ),
     "5:stale": ("the oldest wait + threshold", "reminders, a batch at a time"),
     "6:deliver:<message>": ("the delay of a `nack`", "the mail is there to be taken again"),
+    "6:turn:<agent>": (
+        "the first mail that wakes + `wake_batch`, or the end of a pause",
+        "the turn is to be launched, or again if nobody began it; one that runs on is lost",
+    ),
     "7:lease:<agent>": ("end of the earliest lease", "a look at the agent's instances"),
     "7:attend:<ask>": (
         "a grace after its last waiting call counts",
@@ -59,13 +63,26 @@ def _table(titles: str, rows: Iterable[Iterable[str]]) -> str:
 def keys_table() -> str:
     """Every key, from `keys.KEYS`."""
     above = [
-        ("`tocsin:{fleet}`", "hash", "fleet", "never", "shape of the fleet, its scaled clock"),
+        (
+            "`tocsin:{fleet}`",
+            "hash",
+            "fleet",
+            "never",
+            "shape of the fleet, its scaled clock, limits of turns",
+        ),
         (
             "`tocsin:{fleet}:schedulers`",
             "hash",
             "fleet",
             "an hour",
             "what schedulers last reported",
+        ),
+        (
+            "`tocsin:{fleet}:slots`, `...:slots:queue/{queue}`, `...:slots:account/{account}`",
+            "zset",
+            "fleet",
+            "empty",
+            "turn -> until when it has its slot",
         ),
         ("`tocsin:{fleet:number}`", "hash", "partition", "never", "the partition's clock"),
     ]

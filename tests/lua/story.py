@@ -15,6 +15,7 @@ import pytest
 
 from tocsin.broker import (
     Broker,
+    CommandRunner,
     HerdSettings,
     ManualClock,
     agents,
@@ -29,6 +30,8 @@ from tocsin.broker import (
     processes,
     requests,
     scripts,
+    timers,
+    turns,
 )
 from tocsin.broker._sync import link
 from tocsin.broker.ids import make_token
@@ -78,6 +81,7 @@ def tell(url: str, fleet: str) -> None:
             _alerts(broker, parent, clock, scheduler)
             _between_herds(broker, parent, scheduler)
             _under(broker, scout, scheduler)
+            _turns(broker, parent, clock)
             _views(broker, parent, scheduler)
         _endings(broker, parent, clock, scheduler)
 
@@ -325,6 +329,38 @@ def _under(broker: Broker, scout: Any, scheduler: Scheduler) -> None:
     below.register("worker")
     (tree,) = (each for each in broker.tree() if each.herd == "release")
     assert [(each.herd, each.tie) for each in tree.herds] == [("below", "tied")]
+
+
+def _turns(broker: Broker, parent: Any, clock: ManualClock) -> None:
+    for runner in (CommandRunner(["code"]), None, CommandRunner(["code"], account="acme")):
+        parent.register("coder", exist_ok=True, runner=runner)
+        parent.set_runner("coder", runner)
+    fleet, task = broker.fleet(), parent.delegate("coder", "write it")
+    clock.advance(timedelta(seconds=5))
+    broker.run(timers.visit(fleet, "release", 100))
+    [first] = broker.run(turns.due(fleet, fleet.partition("release"), 10)).turns
+    broker.limit_turns("account/acme", 1)
+    assert broker.run(turns.take_slots(fleet, [], [first])).full == [""]
+    for word in ("launched", "over"):
+        assert broker.run(turns.launched(fleet, first)) == word
+    assert len(broker.turn_slots()) == 3
+    assert broker.run(turns.count(fleet, fleet.partition("release"))) == (0, 0, 1)
+    one = broker.claim_turn("release", "coder", first.number)
+    assert one is not None and broker.claim_turn("release", "coder", first.number) is None
+    assert one.child.receive() and not one.wait_stop(0)
+    parent.cancel(task.id)
+    assert one.wait_stop(0)
+    for _ in range(2):
+        assert one.end(turns.Ending(kind=turns.How.STOPPED)).decision == "stopped"
+    assert one.wait_stop(0)
+    parent.message("coder", "hello")
+    two = broker.claim_turn("release", "coder", first.number + 1)
+    assert two is not None and two.child.receive()
+    lapse(two.child)
+    assert two.end(turns.Ending(kind=turns.How.EXITED, exit_code=0)).decision == "over"
+    freed = broker.run(turns.due(fleet, fleet.partition("release"), 10)).freed
+    broker.run(turns.take_slots(fleet, freed, []))
+    broker.run(turns.freed(fleet, fleet.partition("release"), freed))
 
 
 def _views(broker: Broker, parent: Any, scheduler: Scheduler) -> None:

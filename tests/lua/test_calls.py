@@ -28,10 +28,12 @@ from tocsin.broker import (
     tasks,
     ties,
     timers,
+    turns,
     why,
 )
 from tocsin.broker.caller import Caller, Fleet
 from tocsin.broker.ids import hash_token, keyed_id, make_id, make_token
+from tocsin.broker.runners import CommandRunner
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.settings_files import resolve
 
@@ -59,6 +61,7 @@ DUE_PLAN = plans.DuePlan(
         "missed": "once",
     },
 )
+TURN = turns.DueTurn("h", "scout", 1, "gpu/acme", "mail", 1.0, 1_000, TASK)
 ALERT = alerts.Alert("alert_1", "failed", "h", datetime(2026, 1, 1, tzinfo=UTC), 1, {})
 
 
@@ -197,6 +200,18 @@ def every_call() -> dict[str, scripts.Call[Any]]:
         "end_alert": alerts.end(FLEET, ALERT, timedelta(seconds=5)),
         "compare": repairs.compare(FLEET, "h", [("task", TASK)], [repairs.Index("due")], mend=True),
         "instances": processes.instances(FLEET, "h"),
+        "employ": turns.employ(CALLER, "scout", CommandRunner(["code"])),
+        "claim": turns.claim(CALLER, 1),
+        "look_at_turn": turns.look(CALLER, 1),
+        "end_turn": turns.end(CALLER, 1, turns.Ending(kind="exited", exit_code=1, tail="x")),
+        "due_turns": turns.due(FLEET, keys.partition("f", 0), 10),
+        "take_slots": turns.take_slots(FLEET, [TURN.slot], [TURN]),
+        "free_slots": turns.freed(FLEET, keys.partition("f", 0), [TURN.slot]),
+        "launch": turns.launched(FLEET, TURN),
+        "count_turns": turns.count(FLEET, keys.partition("f", 0)),
+        "read_slots": turns.read_slots(FLEET),
+        "limit_slots": turns.limit_slots(FLEET, "queue/gpu", 4),
+        "pause": turns.pause_account(FLEET, "acme", datetime(2026, 1, 1, tzinfo=UTC)),
         "report": processes.report(FLEET, "sched_1", {"pid": 1}),
     }
     return calls

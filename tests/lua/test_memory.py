@@ -14,6 +14,7 @@ from tests.asking import opening
 from tocsin.broker import (
     Broker,
     Child,
+    CommandRunner,
     HerdSettings,
     ManualClock,
     Parent,
@@ -61,6 +62,20 @@ TELLS = {"alerts_take", "alert_end"}
 FORWARDS = {"outbox_take", "outbox_note", "outbox_hear"}
 """What takes mail out of the outbox again (taking it in is refused, and it waits), and what ends
 herds under herds."""
+
+TURNS = {"turn_claim", "turn_look", "turn_end"}
+"""Without these no turn could end anything."""
+
+LAUNCHES = {
+    "turns_count",
+    "turns_due",
+    "turns_freed",
+    "turn_launched",
+    "slots_take",
+    "slots_set",
+    "slots_read",
+}
+"""What brings turns to their workers, and takes no more than it gives back."""
 
 LOOKS = {
     "dead_list",
@@ -146,7 +161,9 @@ def full(server: EmbeddedServer, fleet_name: str) -> Iterator[Full]:
 def test_the_scripts_that_work_in_a_full_memory_are_those_that_end_work():
     """A script is `allow-oom` for one of six reasons, and no other script is."""
     allowed = {name for name in scripts.names() if scripts.load(name).memory == "allow-oom"}
-    assert allowed == ENDS_WORK | KEEPS_ALIVE | AT_WORK | TELLS | FORWARDS | LOOKS
+    assert (
+        allowed == ENDS_WORK | KEEPS_ALIVE | AT_WORK | TELLS | FORWARDS | TURNS | LAUNCHES | LOOKS
+    )
 
 
 def test_work_comes_to_its_end_in_a_full_memory(full, server):
@@ -262,6 +279,7 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
     "request_remind": lambda f, task, request: f.parent.remind(request),
     "request_reroute": lambda f, task, request: f.parent.reroute(request, "scout"),
     "agent_register": lambda f, task, request: f.parent.register("tester"),
+    "agent_employ": lambda f, task, request: f.parent.set_runner("scout", CommandRunner(["code"])),
     "agent_rotate": lambda f, task, request: f.parent.rotate("scout"),
     "agent_status": lambda f, task, request: f.scout.set_status("idle"),
     "ask_open": lambda f, task, request: f.scout.ask("planner", "Which?"),
@@ -276,7 +294,7 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
 
 def test_every_script_is_judged_here():
     """Each that is not `allow-oom` has its refusal below."""
-    allowed = ENDS_WORK | KEEPS_ALIVE | AT_WORK | TELLS | FORWARDS | LOOKS
+    allowed = ENDS_WORK | KEEPS_ALIVE | AT_WORK | TELLS | FORWARDS | TURNS | LAUNCHES | LOOKS
     assert REFUSED.keys() == set(scripts.names()) - allowed
 
 

@@ -87,7 +87,7 @@ def test_every_key_is_of_the_table(seen):
                 if word.startswith("tocsin:{") and command[0] != "PUBLISH":
                     kinds[keys.kind_of(word)].add(name)
     assert kinds.pop(None, None) is None
-    assert set(kinds) == {*keys.KEYS, "partition", "fleet", "schedulers"}
+    assert set(kinds) == {*keys.KEYS, "partition", "fleet", "schedulers", "slots"}
 
 
 def test_every_bell_is_a_channel_of_the_fleet(seen):
@@ -95,7 +95,7 @@ def test_every_bell_is_a_channel_of_the_fleet(seen):
     channels = {c[1] for _, _, commands in seen.runs for c in commands if c[0] == "PUBLISH"}
     bells = {
         keys.bell("story", "release", agent)
-        for agent in ("parent", "scout", "planner", "tester", "watcher")
+        for agent in ("parent", "scout", "planner", "tester", "watcher", "coder")
     }
     bells |= {keys.bell("story", "other", "parent")}
     bells |= {keys.bell("story", "below", agent) for agent in ("parent", "worker")}

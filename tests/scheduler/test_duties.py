@@ -155,7 +155,7 @@ async def test_a_report_tells_of_every_duty(broker):
         found = await broker.run(processes.reports(await broker.fleet()))
         duties = {each.scheduler: each.duties for each in found}
         return duties.get(scheduler.name) == dict.fromkeys(
-            ["timers", "forwarding", "repair", "report"], ""
+            ["timers", "forwarding", "launching", "repair", "report"], ""
         )
 
     for _ in range(100):

@@ -19,6 +19,7 @@ NAMES = {
     "watch": make_id("watch"),
     "episode": "7",
     "plan": make_id("plan"),
+    "lane": "gpu/acme",
 }
 FIELD = re.compile(r"\{(\w+)\}")
 
@@ -61,13 +62,16 @@ def test_the_keys_above_partitions_tell_theirs():
     """The fleet's record, its schedulers, a partition's clock."""
     assert keys.kind_of(keys.fleet("acme")) == "fleet"
     assert keys.kind_of(keys.schedulers("acme")) == "schedulers"
+    assert keys.kind_of(keys.slots("acme")) == "slots"
+    assert keys.kind_of(keys.slots("acme", "queue/gpu")) == "slots"
     assert keys.kind_of(keys.partition("acme", 0)) == "partition"
 
 
 @pytest.mark.parametrize(
     "key",
     ["", "tocsin", "other:{acme:3}:timers", "tocsin:{acme:3}:unknown", "tocsin:{acme}:timers"]
-    + ["tocsin:{acme:x}", "tocsin:{acme:3}:h:a:b:c:d", "tocsin:{acme:3}:timers:more", "x" * 100],
+    + ["tocsin:{acme:x}", "tocsin:{acme:3}:h:a:b:c:d", "tocsin:{acme:3}:timers:more", "x" * 100]
+    + ["tocsin:{acme:3}:slots", "tocsin:{acme}:slotsmore", "tocsin:{acme}:schedulers:more"],
 )
 def test_a_stranger_has_no_kind(key):
     """Tests for leaked keys rest on this."""

@@ -117,7 +117,7 @@ def test_connection_layers(user, project, monkeypatch):
     project.write_text('fleet = "ours"\n')
     resolved = resolve_connection()
     assert (resolved.settings.url, resolved.settings.fleet) == ("redis://u/0", "ours")
-    assert resolved.sources == {"url": "user", "fleet": "project"}
+    assert resolved.sources == {"url": "user", "fleet": "project", "rq_url": "default"}
     monkeypatch.setenv("TOCSIN_FLEET", "theirs")
     assert resolve_connection().settings.fleet == "theirs"
     assert resolve_connection(ConnectionSettings(fleet="given")).settings.fleet == "given"

@@ -7,11 +7,13 @@ from tocsin.broker import errors
 from tocsin.broker._async.agent import AsyncAgent
 from tocsin.broker._async.broker import AsyncBroker
 from tocsin.broker._async.child import AsyncChild
+from tocsin.broker._async.claimed import AsyncClaimedTurn
 from tocsin.broker._async.parent import AsyncParent
 from tocsin.broker._async.turn import AsyncTurn
 from tocsin.broker._sync.agent import Agent
 from tocsin.broker._sync.broker import Broker
 from tocsin.broker._sync.child import Child
+from tocsin.broker._sync.claimed import ClaimedTurn
 from tocsin.broker._sync.parent import Parent
 from tocsin.broker._sync.turn import Turn
 from tocsin.broker.causes import Why
@@ -37,10 +39,12 @@ from tocsin.broker.envelopes import (
 )
 from tocsin.broker.inbox import Inbox
 from tocsin.broker.plans import Plan
+from tocsin.broker.runners import CallableRunner, CommandRunner
 from tocsin.broker.schedules import Missed
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.states import TaskState
 from tocsin.broker.ties import HerdTree
+from tocsin.broker.turns import Decision, Ending, How
 
 __all__ = [
     "Agent",
@@ -48,17 +52,24 @@ __all__ = [
     "AsyncAgent",
     "AsyncBroker",
     "AsyncChild",
+    "AsyncClaimedTurn",
     "AsyncParent",
     "AsyncTurn",
     "Broker",
+    "CallableRunner",
     "Child",
+    "ClaimedTurn",
+    "CommandRunner",
     "DeadLetter",
     "DeadLetters",
+    "Decision",
     "Delivery",
+    "Ending",
     "Envelope",
     "HandedBack",
     "HerdSettings",
     "HerdTree",
+    "How",
     "Inbox",
     "JournalEntry",
     "Kind",

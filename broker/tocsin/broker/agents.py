@@ -10,6 +10,7 @@ from tocsin.broker.envelopes import Seat, Status
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.herds import SWEEP, HerdRecord, read_record
 from tocsin.broker.ids import PARENT, hash_token, make_id
+from tocsin.broker.runners import check_runner
 from tocsin.broker.scripts import Call
 from tocsin.broker.settings import from_record
 from tocsin.broker.validation import (
@@ -32,7 +33,13 @@ class Joined:
 
 
 def register(
-    caller: Caller, agent: object, token: str, role: object, label: object, exist_ok: object
+    caller: Caller,
+    agent: object,
+    token: str,
+    role: object,
+    label: object,
+    exist_ok: object,
+    runner: object = None,
 ) -> Call[Seat]:
     """Registers a child under this token."""
     name = check_name("register", "agent", agent)
@@ -52,6 +59,7 @@ def register(
         role=check_line("register", "role", role),
         label=check_line("register", "label", label, 1024),
         exist_ok=check_flag("register", "exist_ok", exist_ok),
+        runner=check_runner(runner),
     )
 
 

@@ -69,6 +69,10 @@ class AgentLink(Model):
     queued: int
     asks: tuple[str, ...]
     unread: int
+    turn: str | None = None
+    """Of one with a runner: none, due, launched or running."""
+    turn_number: int = 0
+    turn_since: datetime | None = None
 
 
 class CycleLink(Model):
@@ -83,7 +87,7 @@ class TimerLink(Model):
 
     kind: Literal["timer"] = "timer"
     timer: str
-    """deadline, reply, ceiling, window, deliver, forward, attend, lease or away."""
+    """deadline, reply, ceiling, window, deliver, forward, turn, attend, lease or away."""
     of: str
     """The task, message or agent whose timer it is."""
     task: str | None
@@ -193,10 +197,28 @@ def _message_link(mail: MessageLink, now: datetime) -> str:
     return f"{mail.message}, a {kind} from {mail.sender} to {to}{text}, {said}"
 
 
+_TURNS = {
+    "none": "has no turn due; mail that wakes makes one due",
+    "due": "has turn {n} due since {at} ({age}), which has not started",
+    "launched": "has turn {n} in its queue since {at} ({age}), which no worker has begun",
+    "running": "runs turn {n} since {at} ({age})",
+}
+
+
+def _turn_of(agent: AgentLink, now: datetime) -> str:
+    if agent.turn_since is None:
+        return _TURNS["none"]
+    return _TURNS[agent.turn or "none"].format(
+        n=agent.turn_number, at=_at(agent.turn_since), age=_lasting(now - agent.turn_since)
+    )
+
+
 def _agent_link(agent: AgentLink, now: datetime) -> str:
     if agent.state != "open":
         return f"{agent.agent} is {agent.state}"
-    if agent.present:
+    if agent.turn is not None:
+        facts = [_turn_of(agent, now)]
+    elif agent.present:
         facts = ["is alive", agent.status or ""]
     elif agent.away_since:
         facts = [f"is away since {_at(agent.away_since)} ({_ago(agent.away_since, now)})"]
@@ -222,6 +244,7 @@ _TIMERS = {
     "window": ("the window of {of}", "ends the ask unless its target is at work"),
     "deliver": ("the delay of {of}", "has it come again"),
     "forward": ("the time until {of} is forwarded", "has it tried"),
+    "turn": ("the time of the next turn of {of}", "has it launched"),
     "attend": ("the time to fetch what {of} came to", "makes it mail"),
     "lease": ("the lease of {of}", "has its instances looked at: what a lost one held goes back"),
     "away": ("the patience with {of}", "tells the parent that it is away"),

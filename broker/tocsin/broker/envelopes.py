@@ -171,6 +171,34 @@ class Seat(Model):
     __str__ = __repr__
 
 
+class TurnsInfo(Model):
+    """The turns of an agent that has a runner, and what they have come to."""
+
+    runner: str
+    """What runs them, in a word or two."""
+    queue: str
+    account: str | None
+    state: str
+    """`none`, `due` (also while mail is gathered, or it is put off), `launched` or `running`."""
+    number: int
+    """The last turn."""
+    reason: str | None
+    """Why there is one: mail, nudge or retry."""
+    since: datetime | None
+    ended: str | None
+    """What was decided when the last one ended."""
+    failures: int
+    """In a row."""
+    wakes: int
+    """How often there was mail that wakes."""
+    turns: int
+    """How many were begun."""
+    characters: int
+    """Of mail that they were handed."""
+    seconds: float
+    """That they ran, in all."""
+
+
 class AgentInfo(Model):
     """An agent as the roster shows it."""
 
@@ -195,6 +223,8 @@ class AgentInfo(Model):
     active_at: datetime | None
     progress: str | None
     fraction: float | None
+    turns: TurnsInfo | None = None
+    """None for an agent that has processes of its own."""
 
 
 class WakeTry(Model):

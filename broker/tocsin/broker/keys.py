@@ -39,6 +39,11 @@ KEYS: dict[str, Key] = {
     "planned": Key(
         "planned", "zset", "partition", "empty", "herd/plan -> when it is looked at next"
     ),
+    "lanes": Key("lanes", "zset", "partition", "empty", "queue/account that turns wait for"),
+    "launches": Key(
+        "launches:{lane}", "zset", "partition", "empty", "herd/agent -> its turn among others"
+    ),
+    "freed": Key("freed", "zset", "partition", "empty", "turn whose slot is to be given back"),
     "herd": Key("h:{herd}", "hash", "herd", "herd_retention", "state, settings, sequence number"),
     "due": Key("h:{herd}:due", "zset", "herd", "herd_retention", "timer -> when it fires"),
     "waiting": Key("h:{herd}:waiting", "zset", "herd", "empty", "task -> waiting_since"),
@@ -120,6 +125,12 @@ KEYS: dict[str, Key] = {
     ),
     "plans": Key("h:{herd}:plans", "zset", "herd", "empty", "plan -> when it was made"),
     "plan": Key("h:{herd}:p:{plan}", "hash", "herd", "task_retention", "the plan"),
+    "turning": Key(
+        "h:{herd}:turning", "zset", "herd", "empty", "agent whose turn was launched, or runs"
+    ),
+    "held": Key(
+        "h:{herd}:held", "zset", "herd", "empty", "agent whose turn is due when another has ended"
+    ),
     "watch": Key("h:{herd}:w:{watch}", "set", "herd", "empty", "tasks still open of a watch"),
     "journal": Key("h:{herd}:journal", "stream", "herd", "herd_retention", "every transition"),
 }
@@ -153,6 +164,11 @@ def schedulers(fleet_name: str) -> str:
     return f"{PREFIX}:{{{fleet_name}}}:schedulers"
 
 
+def slots(fleet_name: str, scope: str = "") -> str:
+    """Sorted set: turn -> until when it has a slot; of the fleet, or of `queue/x`, `account/x`."""
+    return f"{PREFIX}:{{{fleet_name}}}:slots" + (f":{scope}" if scope else "")
+
+
 def doorbell(fleet_name: str) -> str:
     """Channel: rung when a partition's earliest timer moved forward."""
     return f"{PREFIX}:{{{fleet_name}}}:doorbell"
@@ -183,13 +199,15 @@ def parse(key: str) -> tuple[str, dict[str, str]] | None:
 
 
 def kind_of(key: str) -> str | None:
-    """Which kind of `KEYS` a key is of; `partition`, `fleet`, `schedulers`; None for a stranger."""
+    """Which kind of `KEYS` a key is of; `partition`, `fleet`, `schedulers`, `slots`; or None."""
     if parsed := parse(key):
         return parsed[0]
-    found = re.fullmatch(rf"{PREFIX}:\{{([a-z0-9_-]+)(:\d+)?\}}(:schedulers)?", key)
-    if found is None or (found[2] and found[3]):
+    found = re.fullmatch(
+        rf"{PREFIX}:\{{([a-z0-9_-]+)(:\d+)?\}}(?::(schedulers|slots(?=$|:))(:[^:]+)?)?", key
+    )
+    if found is None or (found[2] and found[3]) or (found[4] and found[3] != "slots"):
         return None
-    return "schedulers" if found[3] else "partition" if found[2] else "fleet"
+    return found[3] or ("partition" if found[2] else "fleet")
 
 
 def of_fleet(fleet_name: str) -> str:

@@ -21,9 +21,11 @@ from tocsin.broker.envelopes import (
     Receipt,
     Settlement,
     Task,
+    TurnsInfo,
     WakeTry,
 )
 from tocsin.broker.rendering import body_of
+from tocsin.broker.runners import from_json
 from tocsin.broker.states import RETURN_CODES, TaskState
 
 T = TypeVar("T")
@@ -137,6 +139,27 @@ def read_task(task_id: str, flat: list[str], questions: list[str]) -> Task:
     )
 
 
+def _read_turns(record: Mapping[str, str]) -> TurnsInfo | None:
+    if not record.get("turn_state"):
+        return None
+    runner = from_json(record["runner"])
+    return TurnsInfo(
+        runner=runner.named,
+        queue=runner.queue,
+        account=runner.account,
+        state=record["turn_state"],
+        number=int(record.get("turn", 0)),
+        reason=record.get("turn_reason"),
+        since=_time(record.get("turn_since")),
+        ended=record.get("turn_ended"),
+        failures=int(record.get("failures", 0)),
+        wakes=int(record.get("wakes", 0)),
+        turns=int(record.get("turns", 0)),
+        characters=int(record.get("characters", 0)),
+        seconds=int(record.get("turn_ms", 0)) / 1000,
+    )
+
+
 def read_agent(row: list[Any]) -> AgentInfo:
     """The roster's row of one agent."""
     name, flat, instances, tasks, queued, unread, asked, asking, led = row
@@ -160,6 +183,7 @@ def read_agent(row: list[Any]) -> AgentInfo:
         active_at=_time(record.get("active_at")),
         progress=record.get("progress") or None,
         fraction=float(record["fraction"]) if record.get("fraction") else None,
+        turns=_read_turns(record),
     )
 
 

@@ -36,10 +36,20 @@ def _exactly(milliseconds: int) -> str:
     return show_duration(timedelta(milliseconds=milliseconds))
 
 
+_TURN = {
+    "none": "it has no turn due",
+    "due": "its turn is due and has not started",
+    "launched": "its turn is in a queue and has not started",
+    "running": "its turn is running",
+}
+"""What there is to say of a recipient that has a runner, instead of processes."""
+
+
 def _stale_wait(data: Mapping[str, Any]) -> str:
     recipient = data["recipient"]
     task = f", its own task is {recipient['task']}" if recipient["task"] else ""
     presence = "a process is running" if recipient["present"] else "no process is running"
+    presence = _TURN.get(recipient.get("turn"), presence)
     others = "".join(f"\nAlso open: {other}" for other in data["other_requests"])
     return (
         f"{_named(data['agent'], data['label'])} has waited {_since(data['elapsed_ms'])} "
@@ -156,6 +166,22 @@ def _plan_paused(data: Mapping[str, Any]) -> str:
     return f"Plan {data['plan']} gives {data['agent']} no more tasks: {data['reason']}."
 
 
+def _unfinished(data: Mapping[str, Any]) -> str:
+    return (
+        f"{data['agent']} has ended its turns well and left task {data['task']} open, waiting for "
+        f"nothing; {data['nudges']} more turns that said so changed nothing. Write to it, which "
+        "gives it another turn, or cancel the task."
+    )
+
+
+def _limited(data: Mapping[str, Any]) -> str:
+    return (
+        f"A usage limit of {data['account']} is reached, as {data['agent']} says:\n"
+        f"{_quoted(data['detail'])}\nIts task stays open, and its turns go on at "
+        f"{from_ms(data['until_ms']):%Y-%m-%d %H:%M:%S} UTC."
+    )
+
+
 _TEXTS = {
     "stale_wait": _stale_wait,
     "task_settled": _task_settled,
@@ -169,6 +195,8 @@ _TEXTS = {
     "loop": _loop,
     "herd_orphaned": _herd_orphaned,
     "plan_paused": _plan_paused,
+    "unfinished": _unfinished,
+    "limited": _limited,
 }
 
 

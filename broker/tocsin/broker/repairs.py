@@ -31,6 +31,8 @@ INDEXES = (
     "delayed",
     "waking",
     "leads",
+    "turning",
+    "held",
 )
 """Kinds of keys each of whose entries names a record."""
 

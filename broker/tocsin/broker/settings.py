@@ -109,6 +109,8 @@ class HerdSettings(SettingsModel):
     """Plans the herd may have at a time"""
     max_open_requests: Annotated[Count, Le(10_000)] = 100
     """Open questions one task may have at a time"""
+    turns_at_once: Annotated[Count, Le(100_000)] = 50
+    """Turns of this herd's agents, of those that have a runner, that run or are launched at once"""
     inbox_limit: Annotated[Count, Le(1_000_000)] = 1_000
     """Unread envelopes of one agent, above which new work is refused"""
     accepts_from: HerdNames = ()
@@ -167,9 +169,16 @@ class ConnectionSettings(SettingsModel):
     """The Redis server"""
     fleet: Annotated[str, Field(pattern=f"^{NAME.pattern}$")] = "default"
     """The fleet's name on its server"""
+    rq_url: FleetUrl | None = None
+    """The plain Redis of RQ's queues, if that is not the fleet's server, as on a Cluster"""
+
+    @property
+    def queues_url(self) -> str:
+        """Where RQ's queues are."""
+        return self.rq_url or self.url
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        return [("url", redacted(self.url)), ("fleet", self.fleet)]
+        return [(name, show_setting(name, value)) for name, value in self]
 
 
 class NotifySettings(SettingsModel):
@@ -225,6 +234,7 @@ _KINDS: dict[Any, str] = {
     tuple[Event, ...]: "events",
     HerdSettings.model_fields["accepts_from"].annotation: "herds",
     NotifySettings.model_fields["notify_url"].annotation: "webhook",
+    ConnectionSettings.model_fields["rq_url"].annotation: "url",
 }
 _RULES = {
     "timedelta": "a timedelta of whole milliseconds from {low} to {high}",
@@ -293,7 +303,7 @@ def plain(value: Any) -> Any:
 def show_setting(name: str, value: Any) -> str:
     """A value for people: `20m`, `off`, `1000`, a url without its password."""
     if model_of(name) is ConnectionSettings:
-        return redacted(value)
+        return redacted(value) if value else "none"
     if name == "notify_url":
         return origin(value) if value else "none"
     if isinstance(value, tuple):

@@ -299,11 +299,19 @@ class _Chain:
                 queued=int(queued),
                 asks=tuple(asking),
                 unread=int(unread),
+                turn=record.get("turn_state"),
+                turn_number=int(record.get("turn", 0)),
+                turn_since=from_ms(record["turn_since"]) if record.get("turn_since") else None,
             )
         )
         if record["state"] != "open":
             return
-        if not live:
+        turn = record.get("turn_state")
+        if turn in ("due", "launched"):
+            self._note(facts, name, "turn")
+            if turn == "launched" or "turn" not in facts.due:
+                self.todo.append(Step(what="run a worker", command="tocsin worker"))
+        elif turn is None and not live:
             self._note(facts, name, "lease", "away")
             if name != self._caller.agent:
                 self.todo.append(Step(what=f"start a process of {name}"))

@@ -10,9 +10,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tocsin.broker import agents, herds, keys, ties, versions
+from tocsin.broker import agents, herds, keys, ties, turns, versions
 from tocsin.broker._async.agent import AsyncAgent
 from tocsin.broker._async.child import AsyncChild
+from tocsin.broker._async.claimed import AsyncClaimedTurn
 from tocsin.broker._async.link import AsyncLink
 from tocsin.broker._async.parent import AsyncParent
 from tocsin.broker.bells import Bells
@@ -257,6 +258,32 @@ class AsyncBroker:
         if instance is None:
             self._start(started, joined.herd.settings)
         return started
+
+    async def claim_turn(self, herd: str, agent: str, number: int) -> AsyncClaimedTurn | None:
+        """Begins a turn of a child that has a runner, for whoever runs it; for the operator.
+
+        None if the turn is not to be run, or not by this caller: another has it, it has ended, or
+        nothing is left to do in it. Of any number of callers one gets it.
+        """
+        name, child, count = turns.check_turn("claim_turn", herd, agent, number)
+        token = make_token()
+        caller = await self._caller(name, child, token, "claim_turn")
+        claimed = await self.run(turns.claim(caller, count))
+        if claimed is None:
+            return None
+        caller = replace(caller, generation=claimed.generation)
+        started = AsyncChild(self, caller, token)
+        self._start(started, claimed.herd.settings)
+        return AsyncClaimedTurn(started, count, claimed)
+
+    async def turn_slots(self) -> list[turns.SlotCount]:
+        """How many turns run or are launched, and may be, of the fleet, its queues and accounts."""
+        return await self.run(turns.read_slots(await self.fleet()))
+
+    async def limit_turns(self, scope: str, limit: int | None) -> None:
+        """Sets how many turns at once there may be: of the `fleet`, of `queue/<name>` or of
+        `account/<name>`. None: as many as by default."""
+        await self.run(turns.limit_slots(await self.fleet(), scope, limit))
 
     def _start(self, agent: AsyncAgent, settings: HerdSettings) -> None:
         self._agents.add(agent)

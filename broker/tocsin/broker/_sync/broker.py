@@ -12,9 +12,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tocsin.broker import agents, herds, keys, ties, versions
+from tocsin.broker import agents, herds, keys, ties, turns, versions
 from tocsin.broker._sync.agent import Agent
 from tocsin.broker._sync.child import Child
+from tocsin.broker._sync.claimed import ClaimedTurn
 from tocsin.broker._sync.link import Link
 from tocsin.broker._sync.parent import Parent
 from tocsin.broker.bells import Bells
@@ -259,6 +260,32 @@ class Broker:
         if instance is None:
             self._start(started, joined.herd.settings)
         return started
+
+    def claim_turn(self, herd: str, agent: str, number: int) -> ClaimedTurn | None:
+        """Begins a turn of a child that has a runner, for whoever runs it; for the operator.
+
+        None if the turn is not to be run, or not by this caller: another has it, it has ended, or
+        nothing is left to do in it. Of any number of callers one gets it.
+        """
+        name, child, count = turns.check_turn("claim_turn", herd, agent, number)
+        token = make_token()
+        caller = self._caller(name, child, token, "claim_turn")
+        claimed = self.run(turns.claim(caller, count))
+        if claimed is None:
+            return None
+        caller = replace(caller, generation=claimed.generation)
+        started = Child(self, caller, token)
+        self._start(started, claimed.herd.settings)
+        return ClaimedTurn(started, count, claimed)
+
+    def turn_slots(self) -> list[turns.SlotCount]:
+        """How many turns run or are launched, and may be, of the fleet, its queues and accounts."""
+        return self.run(turns.read_slots(self.fleet()))
+
+    def limit_turns(self, scope: str, limit: int | None) -> None:
+        """Sets how many turns at once there may be: of the `fleet`, of `queue/<name>` or of
+        `account/<name>`. None: as many as by default."""
+        self.run(turns.limit_slots(self.fleet(), scope, limit))
 
     def _start(self, agent: Agent, settings: HerdSettings) -> None:
         self._agents.add(agent)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from datetime import datetime, timedelta
 
-from tocsin.broker import agents, dead, herds, plans, requests, tasks
+from tocsin.broker import agents, dead, herds, plans, requests, tasks, turns
 from tocsin.broker._sync.agent import Agent
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.dead import DeadLetter, DeadLetters, HandedBack, Replayed
@@ -25,6 +25,7 @@ from tocsin.broker.envelopes import (
 from tocsin.broker.herds import HerdRecord
 from tocsin.broker.ids import make_token
 from tocsin.broker.plans import Plan
+from tocsin.broker.runners import CallableRunner, CommandRunner
 from tocsin.broker.schedules import Missed
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.signals import Signal
@@ -42,14 +43,23 @@ class Parent(Agent):
         role: str | None = None,
         label: str | None = None,
         exist_ok: bool = False,
+        runner: CommandRunner | CallableRunner | None = None,
     ) -> Seat:
         """Registers a child and returns its token, which is not stored and not shown again.
 
         A closed name starts a new generation. With `exist_ok` an open one is left as it is, and
         `.token` is None.
+
+        A child with a `runner` needs no process of its own: mail that wakes it makes a turn due,
+        which a worker runs. With `exist_ok` one that is given takes the place of
+        the one there.
         """
         token = make_token()
-        return self._run(agents.register(self.caller, agent, token, role, label, exist_ok))
+        return self._run(agents.register(self.caller, agent, token, role, label, exist_ok, runner))
+
+    def set_runner(self, agent: str, runner: CommandRunner | CallableRunner | None) -> None:
+        """Gives a child a runner, another one, or none: then it needs a process of its own."""
+        self._run(turns.employ(self.caller, agent, runner))
 
     def rotate(self, agent: str) -> Seat:
         """Gives an agent (or the parent itself) a new token; the old one stops at once."""

@@ -4,7 +4,7 @@
 -- answers: closing | closed
 -- moves: cancelled released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders sweep text attendance outbox ties
+-- include: seat timer lease mail dead tasks requests reminders sweep text attendance outbox ties turns
 
 seat.prove_parent()
 if args.target == 'parent' then

@@ -6,7 +6,7 @@
 -- answers: left
 -- moves: none
 -- memory: allow-oom
--- include: seat timer mail tasks requests asks attendance
+-- include: seat timer mail tasks requests asks attendance turns
 
 seat.prove(true)
 local m = asks.own(args.request)

@@ -5,7 +5,7 @@
 -- answers: pending <real ms> | answered <reply> ... | ended <how, why> ...
 -- moves: released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders asks attendance
+-- include: seat timer lease mail tasks requests reminders asks attendance turns
 
 seat.prove()
 local m, probes = asks.own(args.request), args.totals ~= ''

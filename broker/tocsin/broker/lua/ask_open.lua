@@ -4,7 +4,7 @@
 -- args: clock herd agent token instance message to body data task thread window ceiling totals call digest
 -- answers: pending <real ms> | answered <reply> ... | ended <how, why> ...
 -- moves: asked
--- include: seat timer lease mail tasks requests reminders text asks attendance room
+-- include: seat timer lease mail tasks requests reminders text asks attendance room turns
 
 seat.prove()
 local probes = args.totals ~= ''   -- and what it has counted so far

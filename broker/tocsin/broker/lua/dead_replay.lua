@@ -4,7 +4,7 @@
 -- args: clock herd agent token instance message replay
 -- answers: replayed <recipient> <what became of the question> | duplicate <the same>
 -- moves: none
--- include: seat timer mail dead tasks requests
+-- include: seat timer mail dead tasks requests turns
 
 seat.prove_parent()
 local m = read(key.message(args.message))

@@ -4,7 +4,7 @@
 -- answers: closing | closed
 -- moves: cancelled released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders sweep attendance outbox ties plans
+-- include: seat timer lease mail dead tasks requests reminders sweep attendance outbox ties plans turns
 
 seat.prove_parent(true)
 sweep.begin()

@@ -5,7 +5,7 @@
 -- args: clock herd mend records indexes
 -- answers: compared <index, owner, cursor of what goes on> <what was wrong, id, why it is broken> ...
 -- moves: asked broke cancelled released
--- include: timer lease mail dead tasks requests reminders asks attendance mend mend_herd mend_mail mend_indexes outbox ties plans
+-- include: timer lease mail dead tasks requests reminders asks attendance mend mend_herd mend_mail mend_indexes outbox ties plans turns
 
 load_herd()
 if not herd.state then   -- it has ended meanwhile, and its agents with it; or its record was lost

@@ -3,7 +3,7 @@
 -- args: clock herd agent token instance call given source
 -- answers: set <herd record>
 -- moves: none
--- include: seat timer lease mail tasks reminders
+-- include: seat timer lease mail tasks reminders turns
 
 seat.prove_parent()
 if seat.repeated(args.call) then return { 'set', redis.call('HGETALL', key.herd()) } end

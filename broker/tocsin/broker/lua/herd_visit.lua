@@ -4,7 +4,7 @@
 -- args: clock herd limit
 -- answers: visited <duty, count, ...>
 -- moves: expired unanswered cancelled broke released
--- include: timer lease mail dead tasks requests reminders sweep forget asks attendance outbox ties plans
+-- include: timer lease mail dead tasks requests reminders sweep forget asks attendance outbox ties plans turns endings
 
 local duties = {
   close = function(id)
@@ -30,6 +30,7 @@ local duties = {
     mail.add(id, m.to, m.delivery, m.wakes == '1')
     return 'deliveries', 1
   end,
+  turn = function(id) return 'turns', turns.due(id) end,
   lease = function(id)
     lease.look(id)
     return 'leases', 1

@@ -4,7 +4,7 @@
 -- answers: buried <how many>
 -- moves: broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders reading attendance outbox
+-- include: seat timer lease mail dead tasks requests reminders reading attendance outbox turns
 
 seat.prove()
 local wanted, answer = cjson.decode(args.messages), { 'buried', 0 }

@@ -5,7 +5,7 @@
 -- answers: returned <how many> <message ids of those that are another's now> ...
 -- moves: broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders reading text attendance outbox
+-- include: seat timer lease mail dead tasks requests reminders reading text attendance outbox turns
 
 seat.prove()
 -- What a turn says by itself when its handler fails (1,000 characters) is taken in any herd.

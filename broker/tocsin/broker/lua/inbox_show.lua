@@ -5,7 +5,7 @@
 -- answers: mail <how many more> <record> ...
 -- moves: taken broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders reading attendance outbox loops
+-- include: seat timer lease mail dead tasks requests reminders reading attendance outbox loops turns
 
 seat.prove()
 lease.touch()
@@ -29,6 +29,7 @@ for _, delivery in ipairs({ 'steer', 'follow_up' }) do
 end
 reading.sort(batch)
 loops.note(batch)
+reading.count(batch)
 local answer = { 'mail', more }
 for _, m in ipairs(batch) do answer[#answer + 1] = reading.mark(m) end
 if #shown > 0 then

@@ -7,7 +7,7 @@
 -- answers: mail <1 if more that wakes is unread> <record> ... | empty
 -- moves: taken broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders reading asks attendance room outbox loops
+-- include: seat timer lease mail dead tasks requests reminders reading asks attendance room outbox loops turns endings
 
 seat.prove()
 lease.touch()

@@ -5,7 +5,7 @@
 -- answers: leaving | left
 -- moves: broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders asks attendance outbox
+-- include: seat timer lease mail dead tasks requests reminders asks attendance outbox turns endings
 
 seat.prove(true)
 if me.state ~= 'open' or not redis.call('ZSCORE', key.instances(args.agent), args.instance) then

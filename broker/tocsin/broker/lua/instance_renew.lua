@@ -4,7 +4,7 @@
 -- answers: renewed <length of a lease, ms> <how often it is renewed, ms>
 -- moves: broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders asks attendance outbox
+-- include: seat timer lease mail dead tasks requests reminders asks attendance outbox turns endings
 
 seat.prove()
 lease.touch()

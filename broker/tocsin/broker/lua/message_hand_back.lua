@@ -5,7 +5,7 @@
 -- answers: handed_back <who held it> <its state now> | duplicate <the same>
 -- moves: none
 -- memory: allow-oom
--- include: seat timer mail tasks requests
+-- include: seat timer mail tasks requests turns
 
 seat.prove_parent()
 local m = mail.need(args.message)

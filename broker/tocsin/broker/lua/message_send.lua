@@ -3,7 +3,7 @@
 -- args: clock herd agent token instance message to body data task thread expects within delivery waits digest
 -- answers: sent | duplicate
 -- moves: asked
--- include: seat timer lease mail tasks requests reminders text loops room
+-- include: seat timer lease mail tasks requests reminders text loops room turns
 
 seat.prove()
 if mail.repeated(args.message, args.digest) then return { 'duplicate' } end

@@ -4,7 +4,7 @@
 -- args: clock herd origin opened mail
 -- answers: arrived <forwarded, refused or later, and why> ...
 -- moves: none
--- include: timer mail text room loops outbox arrivals
+-- include: timer mail text room loops outbox arrivals turns
 
 load_herd()
 

@@ -5,7 +5,7 @@
 -- answers: heard <forwarded, judged, heeded, more or gone, and the verdict> ...
 -- moves: cancelled released
 -- memory: allow-oom
--- include: timer mail outbox ties sweep dead tasks requests reminders attendance lease plans
+-- include: timer mail outbox ties sweep dead tasks requests reminders attendance lease plans turns
 
 load_herd()
 

@@ -4,7 +4,7 @@
 -- args: clock herd agent token instance message other body data thread delivery digest
 -- answers: sent | duplicate
 -- moves: none
--- include: seat mail timer text loops outbox
+-- include: seat mail timer text loops outbox turns
 
 seat.prove()
 if mail.repeated(args.message, args.digest) then return { 'duplicate' } end

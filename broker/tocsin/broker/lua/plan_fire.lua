@@ -4,7 +4,7 @@
 -- args: clock herd plan upto slots missed reached next
 -- answers: fired <task> ... | past | paused | later
 -- moves: none
--- include: timer lease mail text room delegation plans
+-- include: timer lease mail text room delegation plans turns
 
 load_herd()
 local plan = read(key.plan(args.plan))

@@ -3,7 +3,7 @@
 -- args: clock herd agent token instance plan task
 -- answers: delegated <task> | duplicate <task>
 -- moves: none
--- include: seat timer lease mail text room delegation plans
+-- include: seat timer lease mail text room delegation plans turns
 
 seat.prove_parent()
 local plan = plans.need(args.plan)

@@ -4,7 +4,7 @@
 -- answers: cancelled | duplicate
 -- moves: released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders attendance
+-- include: seat timer lease mail tasks requests reminders attendance turns
 
 seat.prove()
 local m = read(key.message(args.request))

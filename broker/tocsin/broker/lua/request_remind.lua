@@ -3,7 +3,7 @@
 -- args: clock herd agent token instance request message
 -- answers: sent | duplicate
 -- moves: none
--- include: seat mail requests text loops
+-- include: seat mail requests text loops timer turns
 
 seat.prove_parent()
 if mail.repeated(args.message, args.request) then return { 'duplicate' } end

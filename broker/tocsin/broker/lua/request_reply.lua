@@ -5,7 +5,7 @@
 -- answers: sent | late | duplicate <the answer that stands> | superseded <the answer that stands>
 -- moves: released
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders text attendance loops outbox
+-- include: seat timer lease mail tasks requests reminders text attendance loops outbox turns
 
 seat.prove()
 if mail.repeated(args.message, args.digest) then return { 'duplicate', args.message } end

@@ -4,7 +4,7 @@
 -- args: clock herd agent token instance call request target
 -- answers: rerouted | duplicate
 -- moves: none
--- include: seat timer lease mail requests asks attendance text room
+-- include: seat timer lease mail requests asks attendance text room turns
 
 seat.prove_parent()
 if seat.repeated(args.call) then return { 'duplicate' } end

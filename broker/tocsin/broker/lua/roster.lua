@@ -9,10 +9,16 @@
 seat.prove(true)
 -- What of an agent's record anybody of the herd may see; its token's hash would prove that agent.
 local SHOWN = { 'state', 'generation', 'role', 'label', 'status', 'registered_at', 'active_at',
-  'progress', 'fraction' }
+  'progress', 'fraction', 'runner', 'turn', 'turn_state', 'turn_reason', 'turn_since', 'turn_ended', 'failures',
+  'wakes', 'turns', 'characters', 'turn_ms' }
 local function shown(agent)
   local flat = {}
   for field, value in pairs(pick(key.agent(agent), SHOWN)) do
+    if field == 'runner' then   -- what it runs and where, not the values of variables, which may be secrets
+      local runner = cjson.decode(value)
+      value = cjson.encode({ kind = runner.kind, profile = runner.profile, queue = runner.queue,
+        account = runner.account, command = runner.command and { runner.command[1] }, ['function'] = runner['function'] })
+    end
     flat[#flat + 1] = field
     flat[#flat + 1] = value
   end

@@ -4,7 +4,7 @@
 -- answers: settled <task> | late <task>
 -- moves: cancelled
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders text attendance outbox ties
+-- include: seat timer lease mail tasks requests reminders text attendance outbox ties turns
 
 seat.prove_parent()
 local task = tasks.need(args.task)

@@ -3,7 +3,7 @@
 -- args: clock herd agent token instance task child description lasts ends watch queue continues digest
 -- answers: delegated <task> | duplicate <task>
 -- moves: none
--- include: seat timer lease mail tasks text room delegation
+-- include: seat timer lease mail tasks text room delegation turns
 
 seat.prove_parent()
 local known = redis.call('HGET', key.task(args.task), 'digest')

@@ -4,7 +4,7 @@
 -- answers: settled <task> | duplicate <task> | late <task>
 -- moves: finished gave_up broke
 -- memory: allow-oom
--- include: seat timer lease mail tasks requests reminders text attendance
+-- include: seat timer lease mail tasks requests reminders text attendance turns
 
 seat.prove()
 local task = tasks.need(args.task)

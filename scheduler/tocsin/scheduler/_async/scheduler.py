@@ -20,6 +20,7 @@ from tocsin.scheduler._async.planning import AsyncPlanning
 from tocsin.scheduler._async.repair import REPAIR_EVERY, AsyncRepair, Sweep, sweep
 from tocsin.scheduler._async.report import AsyncReport
 from tocsin.scheduler._async.timers import AsyncTimers
+from tocsin.scheduler._async.turns import AsyncLaunching
 from tocsin.scheduler.crew import AsyncCrew
 
 log = logging.getLogger("tocsin.scheduler")
@@ -43,7 +44,8 @@ class AsyncScheduler:
     ) -> None:
         """`notify` says how it tells a human of what needs one; without, or where it names neither
         a command nor a url, it does not. `repair_every`: after a first sweep at its start, repair
-        keeps this pace; None: none. `rq_url`: the plain server of RQ, where it is not the fleet's.
+        keeps this pace; None: none. `rq_url`: the plain Redis of RQ's queues, where turns
+        of children that have a runner are launched; None: the fleet's server.
         """
         self._broker = broker
         self.name = make_id("sched")
@@ -53,6 +55,7 @@ class AsyncScheduler:
             self._timers,
             AsyncForwarding(broker),
             AsyncPlanning(broker, rq_url),
+            AsyncLaunching(broker, rq_url),
         ]
         if repair_every is not None:
             self._duties.append(AsyncRepair(broker, repair_every))

@@ -22,6 +22,7 @@ from tocsin.scheduler._sync.planning import Planning
 from tocsin.scheduler._sync.repair import REPAIR_EVERY, Repair, Sweep, sweep
 from tocsin.scheduler._sync.report import Report
 from tocsin.scheduler._sync.timers import Timers
+from tocsin.scheduler._sync.turns import Launching
 from tocsin.scheduler.crew import Crew
 
 log = logging.getLogger("tocsin.scheduler")
@@ -45,7 +46,8 @@ class Scheduler:
     ) -> None:
         """`notify` says how it tells a human of what needs one; without, or where it names neither
         a command nor a url, it does not. `repair_every`: after a first sweep at its start, repair
-        keeps this pace; None: none. `rq_url`: the plain server of RQ, where it is not the fleet's.
+        keeps this pace; None: none. `rq_url`: the plain Redis of RQ's queues, where turns
+        of children that have a runner are launched; None: the fleet's server.
         """
         self._broker = broker
         self.name = make_id("sched")
@@ -55,6 +57,7 @@ class Scheduler:
             self._timers,
             Forwarding(broker),
             Planning(broker, rq_url),
+            Launching(broker, rq_url),
         ]
         if repair_every is not None:
             self._duties.append(Repair(broker, repair_every))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from tocsin.broker import AgentInfo
+from tocsin.broker.envelopes import TurnsInfo
+from tocsin.broker.errors import InvalidInput, UnknownAgent
+from tocsin.broker.runners import Runner, read_runner
 from tocsin.workers.cli.blocks import Facts, Rows, age, brief, state
 from tocsin.workers.cli.complete import complete_agent
 from tocsin.workers.cli.credentials import StoredSeat
-from tocsin.workers.cli.inputs import confirm
+from tocsin.workers.cli.inputs import confirm, read_text
 from tocsin.workers.cli.session import SeatName, Session, command
 
 app = typer.Typer(
@@ -34,6 +40,45 @@ def register_agent(
     exist_ok: Annotated[
         bool, typer.Option("--exist-ok", help="Keep an agent that is registered already.")
     ] = False,
+    program: Annotated[
+        str | None,
+        typer.Option(
+            "--command",
+            metavar="WORDS",
+            show_default=False,
+            help="Run its turns by this program, without a shell; it needs no process of its own.",
+        ),
+    ] = None,
+    function: Annotated[
+        str | None,
+        typer.Option(
+            "--callable",
+            metavar="MODULE:FUNCTION",
+            show_default=False,
+            help="Run its turns by this function in Python.",
+        ),
+    ] = None,
+    runner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="The same with all its fields, from a JSON file, or - for stdin.",
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            show_default=False, help="What kind of program: claude-code, codex, opencode, pi."
+        ),
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option(show_default=False, help="The RQ queue of its turns.")
+    ] = None,
+    account: Annotated[
+        str | None,
+        typer.Option(show_default=False, help="The provider account whose limits it shares."),
+    ] = None,
     print_token: Annotated[
         bool, typer.Option("--print-token", help="Show the token too, to carry it elsewhere.")
     ] = False,
@@ -41,10 +86,16 @@ def register_agent(
     """Register a child of the herd, and store its token as a seat of this machine.
 
     From then on `TOCSIN_SEAT=herd/agent` is all that a process here needs to speak for it.
+
+    A child with a --command, --callable or --runner needs no process: mail
+    that wakes it makes a turn due, which a `tocsin worker` runs. With
+    --exist-ok, one that is given takes the place of the one it has.
     """
+    options = {"profile": profile, "queue": queue, "account": account}
+    given = _runner(runner, program, function, options)
     parent = session.parent()
     session.credentials.prepare()
-    made = parent.register(agent, role=role, label=label, exist_ok=exist_ok)
+    made = parent.register(agent, role=role, label=label, exist_ok=exist_ok, runner=given)
     name = SeatName(made.herd, made.agent)
     if made.token is not None:
         session.keep(name, StoredSeat(token=made.token, generation=made.generation))
@@ -56,6 +107,7 @@ def register_agent(
                 ("registered" if made.token else "kept", str(name)),
                 ("generation", str(made.generation)),
                 ("token", shown.token),
+                ("runner", given.named if given else None),
             ]
         ),
     )
@@ -67,6 +119,52 @@ def register_agent(
         )
 
 
+def _runner(
+    file: str | None, program: str | None, function: str | None, options: dict[str, str | None]
+) -> Runner | None:
+    """The runner that the options say; those that are given are put over a file's fields."""
+    ways = [each for each in (file, program, function) if each is not None]
+    fields: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if len(ways) > 1:
+        raise InvalidInput("register", "give one of --command, --callable and --runner")
+    if not ways:
+        if fields:
+            named = ", ".join(f"--{name}" for name in fields)
+            raise InvalidInput("register", f"{named}: give a --command, --callable or --runner too")
+        return None
+    if program is not None:
+        try:
+            fields["command"] = shlex.split(program)
+        except ValueError as failure:
+            raise InvalidInput("register", f"--command cannot be parted: {failure}") from None
+    elif function is not None:
+        fields["function"] = function
+    else:
+        fields = _read_runner(ways[0]) | fields
+    return read_runner(fields)
+
+
+def _read_runner(file: str) -> dict[str, Any]:
+    try:
+        stdin = read_text("-", "register", "--runner") if file == "-" else None
+        found = json.loads(Path(file).read_text("utf-8") if stdin is None else stdin)
+    except OSError as failure:
+        raise InvalidInput("register", f"--runner {file}: {failure.strerror}") from None
+    except ValueError as failure:
+        raise InvalidInput("register", f"--runner {file} is not JSON: {failure}") from None
+    if not isinstance(found, dict):
+        raise InvalidInput("register", f"--runner {file} must hold a JSON object")
+    return found
+
+
+def _process(agent: AgentInfo) -> Text:
+    if agent.turns is not None:
+        styles = {"running": "green", "due": "yellow", "launched": "yellow"}
+        word = "no turn" if agent.turns.state == "none" else f"turn {agent.turns.state}"
+        return Text(word, style=styles.get(agent.turns.state, "dim"))
+    return Text("live", style="green") if agent.present else Text("-", style="dim")
+
+
 def roster_rows(agents: Sequence[AgentInfo], now: datetime) -> Rows:
     """The roster as a table."""
     rows = []
@@ -76,7 +174,7 @@ def roster_rows(agents: Sequence[AgentInfo], now: datetime) -> Rows:
             for ids, word in ((each.waited_on_by, "to answer"), (each.waits_for, "asked"))
             if ids
         ]
-        process = Text("live", style="green") if each.present else Text("-", style="dim")
+        process = _process(each)
         rows.append(
             (
                 Text(each.agent, style="bold"),
@@ -99,6 +197,40 @@ def list_agents(session: Session) -> None:
     """Show every agent of the herd: presence, tasks, unread mail, and who waits on whom."""
     found = session.parent().roster()
     session.out.result(found, roster_rows(found, session.now()))
+
+
+@command(app, "show", example="tocsin agent show scout", seat=True)
+def show_agent(session: Session, agent: AgentName) -> None:
+    """Show one agent of the herd, and of one with a runner, its turns and what they came to."""
+    found = next((each for each in session.parent().roster() if each.agent == agent), None)
+    if found is None:
+        raise UnknownAgent("show", f"the herd has no agent {agent[:64]!r}; see `tocsin agent list`")
+    facts: list[tuple[str, str | Text | None]] = [
+        ("agent", found.agent),
+        ("label, role", " · ".join(filter(None, (found.label, found.role))) or None),
+        ("state", state(found.state)),
+        ("generation", str(found.generation)),
+        ("process", _process(found)),
+        ("unread", str(found.unread)),
+        ("tasks", ", ".join(found.tasks) or None),
+    ]
+    if found.turns is not None:
+        facts += _turns(found.turns, session.now())
+    session.out.result(found, Facts(facts))
+
+
+def _turns(turns: TurnsInfo, now: datetime) -> list[tuple[str, str | Text | None]]:
+    account = f", account {turns.account}" if turns.account else ""
+    last = f"{turns.number}: {turns.state}, {turns.reason}" if turns.number else None
+    return [
+        ("runner", f"{turns.runner} in queue {turns.queue}{account}"),
+        ("turn", last and f"{last}, {age(turns.since, now)}"),
+        ("last ended", turns.ended),
+        ("failures in a row", str(turns.failures) if turns.failures else None),
+        ("woken", f"{turns.wakes} times"),
+        ("turns", f"{turns.turns}, {turns.seconds:,.1f} s in all"),
+        ("handed over", f"{turns.characters:,} characters"),
+    ]
 
 
 @command(app, "close", example='tocsin agent close scout --reason "no longer needed"', seat=True)

@@ -24,6 +24,7 @@ from tocsin.workers.cli import (
     seat,
     settings,
     task,
+    turn,
     up,
     why,
 )
@@ -45,6 +46,7 @@ for module in (
     agent,
     task,
     plan,
+    turn,
     receipts,
     mail,
     dead,

@@ -22,6 +22,7 @@ from tocsin.workers.cli.findings import Finding, Health
 from tocsin.workers.cli.output import REFUSED
 from tocsin.workers.cli.processes import Processes
 from tocsin.workers.cli.session import Session, command
+from tocsin.workers.cli.turn import check_turns
 
 app = typer.Typer()
 
@@ -77,6 +78,7 @@ def doctor(
         *_asking(session, "fleet", _fleet),
         *_asking(session, "schedulers", lambda _: found.check_schedulers()),
         *_asking(session, "lag", lambda _: found.check_lag()),
+        *_asking(session, "turns", _turns),
         *_asking(session, "versions", lambda _: found.check_versions()),
         *_asking(session, "herds", _herds),
         *_asking(session, "records", partial(_records, repair=repair)),
@@ -243,6 +245,12 @@ def _herds(session: Session) -> Iterator[Finding]:
 
 
 _FEW = 10
+
+
+def _turns(session: Session) -> Iterator[Finding]:
+    name = session.connection.settings.fleet
+    if session.broker.link.command("doctor", "EXISTS", keys.fleet(name), key=keys.fleet(name)):
+        yield from check_turns(session)
 
 
 def _records(session: Session, *, repair: bool) -> Iterator[Finding]:

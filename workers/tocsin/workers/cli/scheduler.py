@@ -164,13 +164,20 @@ def _connect(session: Session) -> AsyncBroker:
     return AsyncBroker.connect(place.url, fleet=place.fleet)
 
 
+def _scheduler(
+    session: Session, broker: AsyncBroker, notify: NotifySettings, every: timedelta | None
+) -> AsyncScheduler:
+    place = session.connection.settings
+    return AsyncScheduler(broker, notify, repair_every=every, rq_url=place.rq_url)
+
+
 async def _run(session: Session, notify: NotifySettings, every: timedelta | None) -> None:
     async with _connect(session) as broker:
-        await serve(AsyncScheduler(broker, notify, repair_every=every))
+        await serve(_scheduler(session, broker, notify, every))
 
 
 async def _once(session: Session, notify: NotifySettings, every: timedelta | None) -> None:
     async with _connect(session) as broker:
-        fired = await AsyncScheduler(broker, notify, repair_every=every).tick()
+        fired = await _scheduler(session, broker, notify, every).tick()
     facts = [(duty.replace("_", " "), str(count)) for duty, count in sorted(fired.items())]
     session.out.result(fired, Facts(facts) if facts else "Nothing was due.")

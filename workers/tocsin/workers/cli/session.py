@@ -78,6 +78,7 @@ class Session:
         )
         """Where the fleet is, and from which layer that comes."""
         out.hide(self.connection.settings.url)
+        out.hide(self.connection.settings.queues_url)
         self.credentials = Credentials(self.connection.settings)
         """The seats of this fleet on this machine."""
         self._given_seat = seat

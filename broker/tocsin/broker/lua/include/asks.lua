@@ -53,7 +53,9 @@ end
 
 -- Why nothing came: the first of these that is true.
 local function silence(m)
-  if not lease.live(m.to) then return 'away' end
+  local turn = redis.call('HGET', key.agent(m.to), 'turn_state')
+  if turn == 'due' or turn == 'launched' then return 'queued' end
+  if not turn and not lease.live(m.to) then return 'away' end
   if m.state == 'accepted' or m.state == 'delayed' then return 'unread' end
   local waits = redis.call('ZRANGE', key.asking(m.to), 0, 0)[1]
   if waits then return 'waiting_on ' .. (redis.call('HGET', key.message(waits), 'to') or '?') end

@@ -6,6 +6,7 @@ local tasks, requests, reminders, asks, attendance = {}, {}, {}, {}, {}
 local sweep, text, forget, causes, loops, room = {}, {}, {}, {}, {}, {}
 local mend, mend_herd, mend_mail, mend_indexes, outbox, arrivals, ties = {}, {}, {}, {}, {}, {}, {}
 local delegation, plans = {}, {}
+local turns, endings = {}, {}
 
 -- An include is run when something of it is first used: most runs of a script use few, and making
 -- all functions of all includes anew each time would cost more than what the script does.
@@ -66,7 +67,7 @@ local function refuse(code, ...)
 end
 
 local herd = {}   -- of the herd's record what this script names as `herd.<field>`, once it is read
-local me = {}     -- of the calling agent's record what `seat.agent` reads
+local me = {}     -- of the calling agent's record what `seat.agent` reads; `turn`, if a turn's token proves it
 
 -- Reads it. What a version of before did not write yet is as it is by default.
 local function load_herd()

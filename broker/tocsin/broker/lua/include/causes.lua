@@ -71,7 +71,8 @@ function causes.message(id, look)
 end
 
 function causes.agent(name, look)
-  local agent = pick(key.agent(name), { 'state', 'status', 'active_at', 'away_since', 'closed_at' })
+  local agent = pick(key.agent(name), { 'state', 'status', 'active_at', 'away_since', 'closed_at', 'turn_state',
+    'turn', 'turn_reason', 'turn_since' })
   if not agent.state then return end
   local live = lease.live(name)
   local last = redis.call('ZRANGE', key.instances(name), -1, -1, 'WITHSCORES')[2]
@@ -81,6 +82,6 @@ function causes.agent(name, look)
   local holds = redis.call('ZRANGE', key.workload(name), 0, 9)
   look('message', asking[1])
   look('task', holds[1])
-  return { 'agent', name, flat(agent), due('7:lease:' .. name, '8:away:' .. name), live and 1 or 0,
+  return { 'agent', name, flat(agent), due('6:turn:' .. name, '7:lease:' .. name, '8:away:' .. name), live and 1 or 0,
     holds, redis.call('ZCARD', key.queue(name)), asking, mail.unread(name) }
 end

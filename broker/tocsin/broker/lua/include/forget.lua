@@ -55,7 +55,7 @@ local function forget_herd(limit)
     redis.call('DEL', key.agent(agent))
   end
   redis.call('DEL', key.agents(), key.herd(), key.journal(), key.waiting(), key.episodes(),
-    key.due(), key.tasks(), key.arrivals())
+    key.due(), key.tasks(), key.arrivals(), key.turning(), key.held())
   redis.call('ZREM', key.herds(), args.herd)
 end
 

@@ -20,7 +20,8 @@ end
 -- work does not put it off.
 function lease.absent(agent)
   local record = read(key.agent(agent))
-  if agent == 'parent' or record.state ~= 'open' or record.away_told then return end
+  -- One with a runner has no process between its turns.
+  if agent == 'parent' or record.state ~= 'open' or record.away_told or record.turn_state then return end
   if redis.call('ZCARD', key.workload(agent)) == 0 then return end
   if redis.call('ZSCORE', key.due(), '8:away:' .. agent) then return end
   timer.set('8:away:' .. agent, now + tonumber(herd.away_after))
@@ -70,6 +71,7 @@ end
 
 -- Removes an instance and whatever it held. False if it held more than one pass gives back.
 function lease.gone(agent, instance, counted)
+  endings.gone(agent, instance, counted)
   if not release(agent, instance, counted) then return false end
   redis.call('ZREM', key.instances(agent), instance)
   redis.call('HDEL', key.agent(agent), 'suspect:' .. instance, 'turns:' .. instance,
@@ -122,7 +124,7 @@ end
 -- One quiet notice per absence of an agent that holds an open task. How many were sent: 0 or 1.
 function lease.away(agent)
   local record = read(key.agent(agent))
-  if record.state ~= 'open' or record.away_told or lease.live(agent) then return 0 end
+  if record.state ~= 'open' or record.away_told or record.turn_state or lease.live(agent) then return 0 end
   local task = redis.call('ZRANGE', key.workload(agent), 0, 0)[1]
   if not task then return 0 end
   local nth = redis.call('HINCRBY', key.agent(agent), 'absences', 1)

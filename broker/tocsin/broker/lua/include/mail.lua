@@ -7,7 +7,7 @@
 --   to reach    stream, passed (how far it was handed over), ring (an agent's)
 --   to send     add (its recipient can read it), record (it is there), send (both), notice (by Tocsin)
 --   to find     need, readable (a record, or a refusal), repeated (of the same call), head (in short)
---   to end      unlist (off its stream), retire (its record, later), take_back, withdraw (if unread)
+--   to end      unlist (off its stream), handled, retire (its record, later), take_back, withdraw (if unread)
 --   to go back  pointless (no), hand_back (it comes again, perhaps later)
 --   to count    unread
 -- Handing over is `reading`, what nobody can or may handle any more is `dead`.
@@ -40,7 +40,13 @@ local function place(id, to, delivery, wakes)
   local entry = redis.call('XADD', mail.stream(to, delivery), '*', 'm', id, 's', seq)
   if not wakes then return { 'entry', entry, 'seq', seq } end
   redis.call('ZADD', key.waking(to), seq, id)
-  return { 'entry', entry, 'seq', seq, 'wake:bell', string.format('%.0f %d', now, mail.ring(to)) }
+  local placed = { 'entry', entry, 'seq', seq, 'wake:bell', string.format('%.0f %d', now, mail.ring(to)) }
+  local turn_state = redis.call('HGET', key.agent(to), 'turn_state')
+  if turn_state then   -- it has a runner
+    turns.wake(to, turn_state)
+    placed[#placed + 1], placed[#placed + 2] = 'wake:turn', string.format('%.0f -1', now)
+  end
+  return placed
 end
 
 -- Whether an envelope is tried alone from here on. That a process died with it in hand says little of
@@ -141,6 +147,31 @@ function mail.unlist(id, m)
     redis.call('ZREM', key.delayed(m.to), id)
     timer.clear('6:deliver:' .. id)
   end
+end
+
+-- Mail is handled, by an instance of its recipient: `held`, the heads by id, in the order of `ids`.
+function mail.handled(agent, instance, held, ids)
+  if #ids == 0 then return end
+  local entries = { steer = {}, follow_up = {} }
+  for _, id in ipairs(ids) do table.insert(entries[held[id].delivery], held[id].entry) end
+  for delivery, list in pairs(entries) do
+    if #list > 0 then
+      redis.pcall('XACK', mail.stream(agent, delivery), 'agent', unpack(list))
+      redis.call('XDEL', mail.stream(agent, delivery), unpack(list))
+    end
+  end
+  redis.call('ZREM', key.waking(agent), unpack(ids))
+  for _, id in ipairs(ids) do
+    redis.call('HSET', key.message(id), 'state', 'handled', 'handled_at', now, 'by', instance, 'entry', '')
+    outbox.news(id, held[id], 'handled')
+    if held[id].kind ~= 'request' then
+      redis.call('HDEL', key.message(id), 'body', 'data')
+      mail.retire(id)
+    elseif held[id].request ~= 'open' then
+      mail.retire(id, tonumber(herd.task_retention))
+    end
+  end
+  journal('handled', { agent = agent, messages = ids })
 end
 
 -- The record goes so long after both the envelope and what was expected of it have ended: unless

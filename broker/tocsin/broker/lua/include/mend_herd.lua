@@ -78,6 +78,20 @@ local function consumers(name)
   end
 end
 
+-- A turn that is due has its time, or stands among those to be launched, or is held while its herd has no
+-- place for it; one that was launched or runs has a time when it counts as lost.
+local function turn(name, found)
+  if found.turn_state == 'none' then return end
+  if found.turn_state ~= 'due' then mend.member('turning', key.turning(), name, found.turn_since) end
+  local member = '6:turn:' .. name
+  if redis.call('ZSCORE', key.due(), member) then return end
+  if found.turn_state == 'due' then
+    if found.turn_lane and redis.call('ZSCORE', key.launches(found.turn_lane), args.herd .. '/' .. name) then return end
+    if redis.call('ZSCORE', key.held(), name) and redis.call('ZCARD', key.turning()) > 0 then return end
+  end
+  mend.wrong('timers', member, function() timer.set(member, now) end)
+end
+
 function mend_herd.agent(name)
   local found = read(key.agent(name))
   if not found.state then return end
@@ -92,7 +106,8 @@ function mend_herd.agent(name)
   if first[2] and tonumber(first[2]) < FOREVER and not redis.call('ZSCORE', key.due(), '7:lease:' .. name) then
     mend.wrong('timers', '7:lease:' .. name, function() lease.watch(name) end)
   end
-  if not first[1] and name ~= 'parent' and not found.away_told and
+  if found.turn_state then turn(name, found) end
+  if not first[1] and name ~= 'parent' and not found.away_told and not found.turn_state and
     redis.call('ZCARD', key.workload(name)) > 0 and not redis.call('ZSCORE', key.due(), '8:away:' .. name) then
     mend.wrong('timers', '8:away:' .. name, function() lease.absent(name) end)
   end

@@ -6,6 +6,7 @@ local function message(id)
 end
 local function there(name) return redis.call('EXISTS', name) == 1 end
 local function agent_is(name, state) return redis.call('HGET', key.agent(name), 'state') == state end
+local function turn_is(name, state) return redis.call('HGET', key.agent(name), 'turn_state') == state end
 local function open_request(id, field, value)
   local m = message(id)
   return m.request == 'open' and m[field] == value
@@ -25,6 +26,7 @@ local timers = {
   deliver = function(id) return message(id).state == 'delayed' end,
   lease = function(id) return there(key.agent(id)) end,
   away = function(id) return there(key.agent(id)) end,
+  turn = function(id) return turn_is(id, 'due') or turn_is(id, 'launched') or turn_is(id, 'running') end,
   attend = function(id) return there(key.message(id)) end,
   forget = function(id)
     local kind, of = string.match(id, '^(%a):(.+)$')
@@ -78,6 +80,8 @@ local belongs = {
     local m = message(id)
     return (m.state == 'accepted' or m.state == 'shown') and m.to == owner and m.wakes == '1'
   end,
+  turning = function(_, name) return turn_is(name, 'launched') or turn_is(name, 'running') end,
+  held = function(_, name) return turn_is(name, 'due') end,
   due = function(_, timer_name)
     local kind, id = string.match(timer_name, '^%d:(%a+):?(.*)$')
     return not timers[kind] or timers[kind](id)
@@ -89,6 +93,7 @@ local INDEXES = {
   questions = key.questions, asked = key.asked, asking = key.asking, answers = key.answers,
   workload = key.workload, queue = key.queue, delayed = key.delayed, waking = key.waking,
   episodes = key.episodes, outbox = key.outbox, leads = key.leads, plans = key.plans,
+  turning = key.turning, held = key.held,
 }
 
 -- Some entries of an index, from a cursor on; those that belong nowhere go. The next cursor.

@@ -92,6 +92,7 @@ function reading.mark(m, turn)
     if m.wakes == '1' then redis.call('ZREM', key.waking(args.agent), m.id) end
   else
     redis.call('HSET', key.message(m.id), 'state', m.state, 'by', m.by or '', when, m[when], who, m[who])
+    if me.turn then redis.call('HSET', key.message(m.id), 'shown_turn', me.turn) end
   end
   local flat = {}
   for _, field in ipairs(ENVELOPE) do
@@ -111,10 +112,22 @@ function reading.sort(batch)
   end)
 end
 
+-- Counts what a turn is handed, in characters.
+function reading.count(batch)
+  if not me.turn then return end
+  local characters = 0
+  for _, m in ipairs(batch) do
+    local _, found = string.gsub(m.body or m.data or '', '[^\128-\191]', '')
+    characters = characters + found
+  end
+  redis.call('HINCRBY', key.agent(args.agent), 'characters', characters)
+end
+
 -- What a take answers with: the mail in order, and whether more that wakes is unread.
 function reading.answer(batch, turn)
   local answer = { 'mail', 0 }
   reading.sort(batch)
+  reading.count(batch)
   for _, m in ipairs(batch) do answer[#answer + 1] = reading.mark(m, turn) end
   answer[2] = redis.call('ZCARD', key.waking(args.agent)) > 0 and 1 or 0
   return answer

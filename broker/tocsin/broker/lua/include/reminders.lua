@@ -55,7 +55,7 @@ function reminders.encode(data)
 end
 
 local function state_of(agent)
-  local record = redis.call('HMGET', key.agent(agent), 'label', 'status', 'state')
+  local record = redis.call('HMGET', key.agent(agent), 'label', 'status', 'turn_state')
   local task = redis.call('ZRANGE', key.workload(agent), 0, 0)[1]
   return {
     agent = agent,
@@ -63,6 +63,7 @@ local function state_of(agent)
     process = record[2] or 'unknown',
     task = task and redis.call('HGET', key.task(task), 'state') or cjson.null,
     present = lease.live(agent),
+    turn = record[3] or nil,
   }
 end
 

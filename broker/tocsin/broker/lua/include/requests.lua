@@ -47,7 +47,7 @@ end
 
 -- A human is told of a question to an agent of which nobody is there to be woken; `what` is one such telling.
 function requests.unheard(what, id, sender, to, task)
-  if lease.live(to) then return end
+  if lease.live(to) or redis.call('HEXISTS', key.agent(to), 'turn_state') == 1 then return end
   alert('unheard', what, { message = id, sender = sender, recipient = to, task = task })
 end
 

@@ -27,11 +27,19 @@ function seat.open_agent(name)
   return record
 end
 
+-- Whether the token is that of a turn, while it runs (see `turns`).
+local function of_turn()
+  local turn = redis.call('HMGET', key.agent(args.agent), 'turn_token', 'turn')
+  if turn[1] ~= args.token then return false end
+  me.turn = turn[2]
+  return true
+end
+
 -- `closed_too`: allowed in a closed herd, for as long as its records are kept.
 function seat.prove(closed_too)
   seat.load()
   me = seat.agent(args.agent)
-  if me.token ~= args.token then
+  if me.token ~= args.token and not of_turn() then
     if me.former == args.token then
       refuse('agent_closed', "this token belongs to an earlier generation of agent '", args.agent,
         "'; join with the token of the present one")

@@ -58,6 +58,7 @@ end
 
 -- Ends up to `limit` things of a closing agent. True once it is closed.
 local function close_agent(agent, limit, reason)
+  turns.stop(agent, 'agent ' .. agent .. ' was closed')
   ties.tell(agent)   -- the herds under it, which close in their own time
   redis.call('DEL', key.leads(agent))
   local left = cancel_tasks(agent, limit, '+inf', { error = reason })
@@ -91,6 +92,10 @@ local function close_agent(agent, limit, reason)
   redis.call('DEL', key.inbox(agent), key.steer(agent), key.waking(agent), key.delayed(agent),
     key.answers(agent), key.instances(agent), key.workload(agent), key.queue(agent),
     key.asked(agent), key.asking(agent), key.exchanges(agent))
+  if redis.call('HEXISTS', key.agent(agent), 'turn_state') == 1 then
+    turns.drop(agent)
+    redis.call('HDEL', key.agent(agent), 'turn_token', 'turn_instance')
+  end
   timer.clear('7:lease:' .. agent)
   timer.clear('8:away:' .. agent)
   redis.call('HSET', key.agent(agent), 'state', 'closed', 'closed_at', now)

@@ -150,6 +150,9 @@ function tasks.settle(id, state, how)
   if how.tell then
     mail.notice('msg_ended_' .. bare(id), task.agent, false, 'steer', id,
       { about = 'task_ended', task = id, state = state, detail = how.error or '' })
+    if (state == 'cancelled' or state == 'timed_out') and redis.call('ZCARD', key.workload(task.agent)) == 0 then
+      turns.stop(task.agent, 'task ' .. id .. ' is ' .. state)
+    end
   end
   tasks.fill_slots(task.agent)
 end

@@ -1,7 +1,8 @@
 -- Timers of a herd: members of its `due` set, scored with the fleet's time they fire at. Members
 -- of one millisecond fire in the order of their names, so the number in front is the order:
 --   0:close:<agent>|herd  1:deadline:<task>  2:reply:<request>  3:ceiling:<ask>  4:window:<ask>
---   5:stale  6:deliver:<message>  7:lease:<agent>  7:attend:<ask>  8:away:<agent>  9:forget:<m|t|p|a>:<id>  9:forget:herd|journal
+--   5:stale  6:deliver:<message>  6:turn:<agent>  7:lease:<agent>  7:attend:<ask>  8:away:<agent>
+--   9:forget:<m|t|p|a>:<id>  9:forget:herd|journal
 -- A partition's `timers` hold each herd's earliest. `commit` keeps it, and rings the doorbell when
 -- the partition's earliest moved forward, which is the only time a scheduler sleeps too long.
 
