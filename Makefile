@@ -12,6 +12,8 @@ WORKERS ?= 4
 # Of `make chaos`: how long things break, and the seed that decides what (one of its own if empty).
 SECONDS ?= 60
 SEED ?=
+# Of `make turns`: how many children.
+TURNS ?= 50
 # More arguments for pytest: make test ARGS="-k reminder"
 ARGS ?=
 
@@ -19,12 +21,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Nothing a person has set up for their own Python leaks in.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
-.PHONY: help demo test check chaos bench generate format clean
+.PHONY: help demo test check chaos turns bench generate format clean
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(STAMP) ## The main job on an embedded server, as a story (ARGS="--speed 60")
+demo: $(STAMP) ## The main job on an embedded server, as a story (ARGS="--speed 60 --runner rq")
 	@$(BIN)/tocsin demo $(ARGS)
 
 test: $(STAMP) ## All tests, each worker on a private server of its own
@@ -39,6 +41,9 @@ check: $(STAMP) ## Linter, format, generated code, types, import rules
 
 chaos: $(STAMP) ## A fleet whose parts are killed, frozen and cut off (SECONDS=60 SEED=n)
 	$(BIN)/python -m tests.acceptance.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+turns: $(STAMP) ## Children as turns of RQ: 50 on two workers, and whatever is killed (TURNS=50)
+	TURNS=$(TURNS) $(BIN)/python -m pytest tests/acceptance/test_turns.py --durations=10 $(ARGS)
 
 bench: $(STAMP) ## The benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)

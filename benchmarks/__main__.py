@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import ask, fair, fire, mail, memory, soak, turnaround, waits
+from benchmarks import ask, fair, fire, mail, memory, soak, turnaround, turns, waits
 from benchmarks.measuring import Options
 
 BENCHMARKS: dict[str, Callable[[Options], None]] = {
@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, Callable[[Options], None]] = {
     "fair": fair.run,
     "mail": mail.run,
     "turnaround": turnaround.run,
+    "turns": turns.run,
     "ask": ask.run,
     "memory": memory.run,
     "soak": soak.run,

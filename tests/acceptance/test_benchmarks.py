@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from benchmarks import ask, fair, turnaround
+from benchmarks import ask, fair, turnaround, turns
 from benchmarks.measuring import Options
 
 
@@ -26,3 +26,10 @@ def test_the_benchmark_of_fairness_runs():
     options = Options(1, (), 0, Console(file=out, width=120), backlog=200)
     fair.run(options)
     assert out.getvalue().count(" ms ") == 8
+
+
+def test_the_benchmark_of_turns_runs():
+    """It shows a turn beside a job of RQ that runs the same program."""
+    out = io.StringIO()
+    turns.run(Options(1, (), 0, Console(file=out, width=120)))
+    assert "bare RQ job" in out.getvalue() and out.getvalue().count(" ms ") == 2

@@ -47,10 +47,10 @@ def finish(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 class Running:
     """A command that runs: its lines as they come, its end."""
 
-    def __init__(self, home: Path, *arguments: str) -> None:
+    def __init__(self, home: Path, *arguments: str, **environ: str) -> None:
         self.process = subprocess.Popen(
             [*PROGRAM, *arguments],
-            env=environment(home),
+            env=environment(home) | environ,
             cwd=home,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -106,6 +106,19 @@ def test_the_story_is_lived_and_every_promise_kept(tmp_path: Path, tree: Path) -
     assert states[-4:] == ["created", "running", "waiting", "blocked"]
 
 
+def test_the_same_story_with_children_as_turns(tmp_path: Path, tree: Path) -> None:
+    """Two workers run a program for each turn of scout and planner; every promise is kept."""
+    done = finish(
+        tmp_path, "demo", "--runner", "rq", "--speed", "300", "--tree", str(tree), "--json"
+    )
+    document = json.loads(done.stdout)
+    kept = {promise["name"]: promise["verdict"] for promise in document["promises"]}
+    assert kept == dict.fromkeys((promise.name for promise in PROMISES), "kept"), document
+    pids = document["processes"]
+    assert set(pids) == {"parent", "worker-1", "worker-2", "scheduler", "server"}
+    assert all(gone(pid) for pid in pids.values())
+
+
 def test_people_see_a_timeline(tmp_path: Path, tree: Path) -> None:
     """Piped it is plain text: minutes, who did what, the task's state, and the promises."""
     done = finish(tmp_path, "demo", "--speed", "1000", "--tree", str(tree))

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from tocsin.broker.settings import ConnectionSettings
-from tocsin.workers.cli.credentials import Credentials, StoredSeat, server_of
+from tocsin.workers.credentials import Credentials, StoredSeat, server_of
 
 
 def mode(path) -> str:

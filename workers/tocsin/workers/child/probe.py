@@ -27,12 +27,16 @@ class TranscriptProbe:
     The answer has one source, `transcript`. Files may appear, grow, rotate, shrink or vanish while
     they are counted. A directory that is not there, or cannot be looked at, counts what it last did
     (0 if it never was), so that its coming back is no growth. Symbolic links are not followed, so
-    nothing outside the directory is ever counted.
+    nothing outside the directory is ever counted. With `about`, such as a session's id, only files
+    count that have it in their path below the directory.
     """
 
-    def __init__(self, directory: Path | str, *, source: str = "transcript") -> None:
+    def __init__(
+        self, directory: Path | str, *, source: str = "transcript", about: str = ""
+    ) -> None:
         self.directory = Path(directory)
         self.source = source
+        self._about = about
         self._last = 0
 
     @property
@@ -47,11 +51,11 @@ class TranscriptProbe:
     def __call__(self) -> dict[str, int]:
         """The total, as `ask(probe=...)` and `Agent.probe` take it."""
         if self.there:
-            self._last = sum(_sizes(self.directory, _DEEPEST))
+            self._last = sum(_sizes(self.directory, _DEEPEST, self._about))
         return {self.source: self._last}
 
 
-def _sizes(folder: Path, deeper: int) -> Iterator[int]:
+def _sizes(folder: Path, deeper: int, about: str) -> Iterator[int]:
     try:
         entries = list(os.scandir(folder))
     except OSError:  # not there, not ours, or gone meanwhile
@@ -61,9 +65,10 @@ def _sizes(folder: Path, deeper: int) -> Iterator[int]:
             status = entry.stat(follow_symlinks=False)
         except OSError:
             continue
+        named = about in entry.name
         if stat.S_ISDIR(status.st_mode) and deeper > 0:
-            yield from _sizes(Path(entry.path), deeper - 1)
-        elif stat.S_ISREG(status.st_mode) and entry.name.endswith(".jsonl"):
+            yield from _sizes(Path(entry.path), deeper - 1, "" if named else about)
+        elif stat.S_ISREG(status.st_mode) and entry.name.endswith(".jsonl") and named:
             yield status.st_size
 
 

@@ -18,9 +18,9 @@ from tocsin.broker.errors import InvalidInput, UnknownAgent
 from tocsin.broker.runners import Runner, read_runner
 from tocsin.workers.cli.blocks import Facts, Rows, age, brief, state
 from tocsin.workers.cli.complete import complete_agent
-from tocsin.workers.cli.credentials import StoredSeat
 from tocsin.workers.cli.inputs import confirm, read_text
 from tocsin.workers.cli.session import SeatName, Session, command
+from tocsin.workers.credentials import StoredSeat
 
 app = typer.Typer(
     name="agent", no_args_is_help=True, help="The agents of a herd: register, list, close."

@@ -27,6 +27,7 @@ from tocsin.workers.cli import (
     turn,
     up,
     why,
+    worker,
 )
 
 app = typer.Typer(
@@ -41,6 +42,7 @@ for module in (
     up,
     demo,
     scheduler,
+    worker,
     doctor,
     herd,
     agent,

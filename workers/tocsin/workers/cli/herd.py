@@ -14,11 +14,11 @@ from tocsin.broker.herds import HerdRecord
 from tocsin.broker.ids import PARENT
 from tocsin.workers.cli.agent import roster_rows
 from tocsin.workers.cli.blocks import Facts, Rows, clean, state
-from tocsin.workers.cli.credentials import StoredSeat
 from tocsin.workers.cli.history import follow, line
 from tocsin.workers.cli.inputs import confirm
 from tocsin.workers.cli.session import SeatName, Session, command, read_seat
 from tocsin.workers.cli.settings import given_settings, plain_settings, record_rows
+from tocsin.workers.credentials import StoredSeat
 
 app = typer.Typer(
     name="herd", no_args_is_help=True, help="Herds: one parent agent and its children."

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tocsin.broker import Delivery, Envelope, Kind, Sent, Status
-from tocsin.workers.cli import receipts
+from tocsin.workers.cli import receipts, task
 from tocsin.workers.cli.agent import AgentName, list_agents
 from tocsin.workers.cli.blocks import Facts, Quoted, age
 from tocsin.workers.cli.complete import complete_request, complete_task
@@ -258,3 +258,4 @@ def status(
 
 command(app, "receipt", example="tocsin receipt msg_...", seat=True, hidden=True)(receipts.show)
 command(app, "roster", example="tocsin roster", seat=True)(list_agents)
+command(app, "done", example='tocsin done task_... completed --summary "JWT"', seat=True)(task.done)

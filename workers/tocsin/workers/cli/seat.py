@@ -13,9 +13,9 @@ from tocsin.broker.ids import PARENT, make_token
 from tocsin.broker.scripts import Call
 from tocsin.workers.cli.blocks import Facts, Rows
 from tocsin.workers.cli.complete import complete_seat
-from tocsin.workers.cli.credentials import StoredSeat
 from tocsin.workers.cli.inputs import confirm, read_token
 from tocsin.workers.cli.session import SeatName, Session, command, read_seat
+from tocsin.workers.credentials import StoredSeat
 
 app = typer.Typer(
     name="seat",

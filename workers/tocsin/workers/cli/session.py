@@ -35,8 +35,8 @@ from tocsin.broker.settings import ConnectionSettings
 from tocsin.broker.settings_files import Resolved, resolve_connection
 from tocsin.broker.validation import check_name, check_token
 from tocsin.workers.cli.complete import complete_seat
-from tocsin.workers.cli.credentials import Credentials, StoredSeat
 from tocsin.workers.cli.output import Output, guard
+from tocsin.workers.credentials import Credentials, StoredSeat
 
 P = ParamSpec("P")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import tempfile
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +25,13 @@ from tocsin.workers.cli.session import Session, command
 app = typer.Typer()
 
 
+class Runs(StrEnum):
+    """How the children of the demo run."""
+
+    PROCESS = "process"
+    RQ = "rq"
+
+
 @command(app, "demo", example="tocsin demo --speed 60")
 def demo(
     session: Session,
@@ -30,6 +39,14 @@ def demo(
         float,
         typer.Option("--speed", min=1, max=1000, help="How many times fast the clock runs."),
     ] = 60.0,
+    runner: Annotated[
+        Runs,
+        typer.Option(
+            "--runner",
+            help="How the two children run: each in a process of its own, or turn by turn, as a "
+            "coding agent's command line does, started by workers of RQ.",
+        ),
+    ] = Runs.PROCESS,
     tree: Annotated[
         Path | None,
         typer.Option(
@@ -53,10 +70,11 @@ def demo(
     folder = (tree or find_tree(Path.cwd())).resolve()
     started = time.monotonic()
     if not session.out.as_json:
-        session.out.event(None, *timeline.opening(speed, str(folder)))
-    with EmbeddedServer(durable=False) as server:
+        session.out.event(None, *timeline.opening(speed, str(folder), turns=runner is Runs.RQ))
+    with EmbeddedServer(durable=False) as server, tempfile.TemporaryDirectory() as notes:
         pid = server.pid
-        play = Performance(server.url, speed, folder, _audience(session.out))
+        turns = Path(notes) if runner is Runs.RQ else None
+        play = Performance(server.url, speed, folder, _audience(session.out), turns)
         stuck = _run(play)
     play.processes["server"] = pid
     if is_running(pid):

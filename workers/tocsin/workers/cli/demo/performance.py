@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tocsin.broker import AsyncBroker, AsyncParent, HerdSettings, ScaledClock, keys
+from tocsin.broker import (
+    AsyncBroker,
+    AsyncParent,
+    CommandRunner,
+    HerdSettings,
+    ScaledClock,
+    keys,
+)
 from tocsin.workers.cli.demo.events import Event, Record, from_journal, from_line
 from tocsin.workers.cli.demo.pace import THRESHOLD, Pace, pace_of
-from tocsin.workers.cli.demo.player import SCHEDULER
+from tocsin.workers.cli.demo.player import SCHEDULER, WORKERS
 from tocsin.workers.cli.demo.promises import Judge, Promise, Verdict
 from tocsin.workers.cli.demo.stage import Stage, StageError
 from tocsin.workers.cli.demo.story import HERD
+from tocsin.workers.cli.demo.turn import told_in
 
 FLEET = "demo"
 LABELS = {"scout": "Scout", "planner": "Planner"}
@@ -41,8 +50,14 @@ class Audience:
 class Performance:
     """The story, performed once on a server that nobody else uses."""
 
-    def __init__(self, url: str, speed: float, tree: Path, audience: Audience) -> None:
+    def __init__(
+        self, url: str, speed: float, tree: Path, audience: Audience, turns: Path | None = None
+    ) -> None:
+        """`turns`: a folder of the children that are to run as turns of RQ; None: each of them has
+        a process of its own."""
         self._url, self._speed, self._tree, self._audience = url, speed, tree, audience
+        self._turns = turns
+        self._heard: dict[str, int] = dict.fromkeys(LABELS, 0)
         pace = Pace(speed)
         self.record = Record(THRESHOLD, pace.reply_within)
         self.judge = Judge()
@@ -62,13 +77,17 @@ class Performance:
             pace = await pace_of(broker)
             parent = await broker.open_herd(HERD, settings=_settings(pace))
             seats = {
-                agent: (await parent.register(agent, label=label)).token
+                agent: (await parent.register(agent, label=label, runner=self._runner(pace))).token
                 for agent, label in LABELS.items()
             }
             await parent.leave()  # from here on the parent is the process that has its seat
             place = {"TOCSIN_URL": self._url, "TOCSIN_FLEET": FLEET, "TOCSIN_HERD": HERD}
+            if self._turns is not None:
+                place["TOCSIN_RQ_URL"] = f"{self._url.rpartition('/')[0]}/1"  # apart from ours
+                seats = {}
             async with Stage(self._tree, place, self._hear) as stage:
-                await stage.enter(SCHEDULER)
+                for role in (SCHEDULER, *(WORKERS if self._turns is not None else ())):
+                    await stage.enter(role)
                 for agent, token in {**seats, "parent": parent.token}.items():
                     await stage.enter(agent, TOCSIN_AGENT=agent, TOCSIN_TOKEN=str(token))
                 self.processes = stage.pids
@@ -76,6 +95,30 @@ class Performance:
                 if not self.judge.broken:
                     await self._end(stage, broker, parent)
                     self.judge.close()
+
+    def _runner(self, pace: Pace) -> CommandRunner | None:
+        """How a child's turns are run, if they are."""
+        if self._turns is None:
+            return None
+        program = (sys.executable, "-P", "-m", "tocsin.workers.cli.demo.turn")
+        return CommandRunner(
+            [*program, str(self._turns)],
+            resume=("--resume", "{session}"),
+            cwd=str(self._tree),
+            turn_timeout=max(timedelta(hours=1), pace.fleet_time(STARTING)),
+            claim_within=max(timedelta(minutes=5), pace.fleet_time(STARTING)),
+        )
+
+    def _hear_turns(self) -> None:
+        """What the programs of turns have told."""
+        for role, read in self._heard.items():
+            path = told_in(self._turns, role) if self._turns is not None else None
+            if path is None or not path.exists():
+                continue
+            new = path.read_bytes()[read:].rpartition(b"\n")[0]
+            self._heard[role] += len(new) + bool(new)
+            for line in new.splitlines():
+                self._hear(role, line.decode())
 
     def _hear(self, role: str, line: str) -> None:
         event = from_line(role, line)
@@ -90,6 +133,7 @@ class Performance:
         while not (over and not self._held) and not self.judge.broken:
             over = stage.ended("parent")
             settled = pace.now() - pace.fleet_time(SETTLE)
+            self._hear_turns()
             await self._read_journal(parent)
             self._take_in(settled)
             if time.monotonic() > until:
@@ -120,7 +164,7 @@ class Performance:
     async def _end(self, stage: Stage, broker: AsyncBroker, parent: AsyncParent) -> None:
         """Closes the herd, sees its agents off, and looks what is left of all that."""
         await parent.close_herd()
-        await stage.leave(*LABELS)
+        await stage.leave(*(role for role in stage.pids if role in {*LABELS, *WORKERS}))
         until = time.monotonic() + STARTING
         while True:
             left = await _keys_of_herds(broker)

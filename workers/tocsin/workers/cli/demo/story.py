@@ -1,14 +1,16 @@
 """The three agents of the demo: what each does with its mail. An example to copy from.
 
-Each runs in a process of its own, in the folder that is to be read, and knows the others by name
-only. Where these read files and compute an answer, yours ask a model. `pace` is the demo's fast
-clock; `tell(what, text, ...)` prints what an agent does, for the timeline.
+Each runs in the folder that is to be read, and knows the others by name only. A child does its work
+turn by turn (`TURNS`): either in a process of its own, which waits for the next one (`scout`,
+`planner`), or as a program that a worker starts for each (`turn.py`). Where these read files and
+compute an answer, yours ask a model. `pace` is the demo's fast clock; `tell(what, text, ...)`
+prints what an agent does, for the timeline.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +19,9 @@ from tocsin.workers.cli.demo.pace import GLANCE, Pace
 from tocsin.workers.cli.demo.reading import Reading, measure, where_to_start
 
 HERD = "release-42"
+
+Notes = dict[str, Reading]
+"""What an agent remembers of each task."""
 
 READ = "Read the code here and tell a newcomer where to start."
 REWRITE = "Read the code here and rewrite its longest file, if its owner agrees."
@@ -64,23 +69,30 @@ async def _glance(me: AsyncParent, pace: Pace, tell: Tell) -> None:
 
 async def scout(me: AsyncChild, pace: Pace, tell: Tell) -> None:
     """Reads the code, asks about it, ends its turn, and goes on when the answer wakes it."""
-    notes: dict[str, Reading] = {}  # what a real agent has in its transcript
+    notes: Notes = {}
     async for turn in me.turns():
-        await me.set_status(Status.WORKING)
         async with turn:
-            for envelope in turn:
-                if envelope.kind is Kind.TASK:
-                    await _begin(me, pace, tell, envelope, notes)
-                elif envelope.kind is Kind.REPLY:
-                    await _finish(me, tell, envelope, notes)
-        await me.set_status(Status.IDLE)  # its process idles; its task is a matter of its own
-        if any(envelope.kind is Kind.TASK for envelope in turn):
-            tell("idles", "ends its turn and idles; its task goes on waiting", turn[0].task_id)
+            await scout_turn(me, pace, tell, turn, notes)
 
 
-async def _begin(
-    me: AsyncChild, pace: Pace, tell: Tell, envelope: Envelope, notes: dict[str, Reading]
+async def scout_turn(
+    me: AsyncChild, pace: Pace, tell: Tell, mail: Iterable[Envelope], notes: Notes
 ) -> None:
+    """One turn of scout; `notes` are what a real agent has in its transcript."""
+    await me.set_status(Status.WORKING)
+    begun = None
+    for envelope in mail:
+        if envelope.kind is Kind.TASK:
+            await _begin(me, pace, tell, envelope, notes)
+            begun = envelope.task_id
+        elif envelope.kind is Kind.REPLY:
+            await _finish(me, tell, envelope, notes)
+    await me.set_status(Status.IDLE)  # its process idles; its task is a matter of its own
+    if begun:
+        tell("idles", "ends its turn and idles; its task goes on waiting", begun)
+
+
+async def _begin(me: AsyncChild, pace: Pace, tell: Tell, envelope: Envelope, notes: Notes) -> None:
     task = str(envelope.task_id)
     reading = await asyncio.to_thread(measure, Path.cwd())
     notes[task] = reading
@@ -101,7 +113,7 @@ async def _begin(
     tell("asks", f'asks planner: "{question}"', task, question=question)
 
 
-async def _finish(me: AsyncChild, tell: Tell, reply: Envelope, notes: dict[str, Reading]) -> None:
+async def _finish(me: AsyncChild, tell: Tell, reply: Envelope, notes: Notes) -> None:
     task = str(reply.task_id)
     tell("resumes", "is woken by the answer, and goes on", task)
     summary = f"{notes[task]}. In {notes[task].longest}, start {reply.body}."
@@ -110,21 +122,30 @@ async def _finish(me: AsyncChild, tell: Tell, reply: Envelope, notes: dict[str, 
 
 
 async def planner(me: AsyncChild, pace: Pace, tell: Tell) -> None:
-    """Answers what it can, late. What only a person could decide it leaves unanswered."""
+    """Answers what it is asked, turn after turn."""
     async for turn in me.turns():
         async with turn:
-            for question in turn:
-                if question.kind is not Kind.REQUEST:
-                    continue
-                if "may I" in question.body:
-                    tell("ignores", "takes the question, and never answers it", question.task_id)
-                    continue
-                tell("is_busy", "takes the question; other work comes first", question.task_id)
-                await pace.sleep_until(question.created_at + pace.answer_after)
-                answer = where_to_start(Path.cwd() / question.data["file"])
-                await me.reply(question, answer)
-                tell("answers", f'answers, late: "{answer}"', question.task_id, answer=answer)
+            await planner_turn(me, pace, tell, turn, {})
 
+
+async def planner_turn(
+    me: AsyncChild, pace: Pace, tell: Tell, mail: Iterable[Envelope], _notes: Notes
+) -> None:
+    """Answers what it can, late. What only a person could decide it leaves unanswered."""
+    for question in mail:
+        if question.kind is not Kind.REQUEST:
+            continue
+        if "may I" in question.body:
+            tell("ignores", "takes the question, and never answers it", question.task_id)
+            continue
+        tell("is_busy", "takes the question; other work comes first", question.task_id)
+        await pace.sleep_until(question.created_at + pace.answer_after)
+        answer = where_to_start(Path.cwd() / question.data["file"])
+        await me.reply(question, answer)
+        tell("answers", f'answers, late: "{answer}"', question.task_id, answer=answer)
+
+
+TURNS = {"scout": scout_turn, "planner": planner_turn}
 
 ROLES: dict[str, Callable[[Any, Pace, Tell], Awaitable[None]]] = {
     "parent": parent,

@@ -48,10 +48,15 @@ class Row:
             yield Text.assemble(left, line, "  " if self._right.plain else "", self._right)
 
 
-def opening(speed: float, tree: str) -> list[RenderableType]:
+def opening(speed: float, tree: str, *, turns: bool = False) -> list[RenderableType]:
     """What the audience should know beforehand."""
+    cast = (
+        "A parent, a scheduler and two workers, which run the turns of two children, a program each"
+        if turns
+        else "Three agents and a scheduler, each a process of its own"
+    )
     text = (
-        "Three agents and a scheduler, each a process of its own, on a server of their own. "
+        f"{cast}, on a server of their own. "
         f"Their clock runs {speed:g} times fast; minutes are theirs. Scout reads {clean(tree)}"
     )
     return [Text("Tocsin, the main job", style="bold"), Text(text, style="dim"), ""]
