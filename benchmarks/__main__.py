@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import ask, fair, fire, mail, memory, soak, turnaround, turns, waits
+from benchmarks import ask, fair, fire, mail, memory, scale, soak, turnaround, turns, waits
 from benchmarks.measuring import Options
 
 BENCHMARKS: dict[str, Callable[[Options], None]] = {
     "waits": waits.run,
     "fire": fire.run,
     "fair": fair.run,
+    "scale": scale.run,
     "mail": mail.run,
     "turnaround": turnaround.run,
     "turns": turns.run,
@@ -49,11 +50,27 @@ def main() -> None:
     parser.add_argument(
         "--backlog", type=int, default=100_000, help="due waits of the one herd of `fair`"
     )
+    parser.add_argument("--herds", type=int, default=1_000, help="herds of `scale`")
+    parser.add_argument(
+        "--agents", type=int, default=1_000, help="agents, each in a wait, of a herd of `scale`"
+    )
+    parser.add_argument("--due", type=int, default=10_000, help="waits that it makes due at once")
+    parser.add_argument("--sweep", action="store_true", help="have it time a sweep of repair, too")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are {names}")
-    options = Options(given.runs, given.waits, given.fired, Console(), given.backlog)
+    options = Options(
+        given.runs,
+        given.waits,
+        given.fired,
+        Console(),
+        given.backlog,
+        given.herds,
+        given.agents,
+        given.due,
+        given.sweep,
+    )
     for name in given.names or BENCHMARKS:
         BENCHMARKS[name](options)
 

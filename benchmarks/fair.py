@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -14,10 +11,10 @@ import redis
 
 from benchmarks.fleets import Herd, open_herds, open_waits
 from benchmarks.measuring import Options, show
-from tocsin.broker import Broker, HerdSettings, ScaledClock, keys
+from benchmarks.schedulers import FLEET, inbox, now, schedulers, until
+from tocsin.broker import Broker, HerdSettings, ScaledClock
 from tocsin.broker.embedded import EmbeddedServer
 from tocsin.broker.herds import set_settings
-from tocsin.scheduler import Scheduler
 
 FACTOR = 60.0
 """The fleet's minute, the shortest threshold there is, is a second."""
@@ -28,50 +25,16 @@ QUIET = 20
 OFF = HerdSettings(stale_wait_threshold=0, reply_timeout=timedelta(0))
 ON = HerdSettings(stale_wait_threshold=1)
 
-PATIENCE = 300.0
-
-
-def _schedule(url: str) -> None:
-    with Broker.connect(url, fleet="bench") as broker:
-        Scheduler(broker, repair_every=None).run()
-
-
-@contextmanager
-def _schedulers(url: str, count: int) -> Iterator[None]:
-    spawn = multiprocessing.get_context("spawn")
-    running = [spawn.Process(target=_schedule, args=(url,)) for _ in range(count)]
-    for each in running:
-        each.start()
-    try:
-        yield
-    finally:
-        for each in running:
-            each.terminate()
-            each.join()
-
-
-def _inbox(herd: Herd) -> str:
-    parent = herd.parent
-    key = parent.fleet.partition(parent.herd)
-    return keys.below(key, "inbox", herd=parent.herd, agent=parent.agent)
-
 
 def _reminded(plain: redis.Redis, herd: Herd) -> int:
-    return int(plain.xlen(_inbox(herd)))
+    return int(plain.xlen(inbox(herd.parent)))
 
 
-def _until(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
-
-
-def _row(backlog: int, schedulers: int) -> list[str]:
+def _row(backlog: int, count: int) -> list[str]:
     with (
         EmbeddedServer(durable=False) as server,
         redis.Redis.from_url(server.url, decode_responses=True) as plain,
-        Broker.connect(server.url, fleet="bench", clock=ScaledClock(FACTOR)) as broker,
+        Broker.connect(server.url, fleet=FLEET, clock=ScaledClock(FACTOR)) as broker,
     ):
         quiet = open_herds(broker, QUIET)
         (busy,) = open_herds(broker, 1, max(1, backlog), first=QUIET)
@@ -79,24 +42,22 @@ def _row(backlog: int, schedulers: int) -> list[str]:
             broker.run(set_settings(herd.parent, OFF, "argument"))
         open_waits(broker, [busy] * backlog)
         time.sleep(1.0)  # a minute of the fleet, so that all of them are due
-        with _schedulers(server.url, schedulers):
-            channel = keys.doorbell("bench")
-            _until(lambda: dict(plain.pubsub_numsub(channel))[channel] == schedulers, "they run")
+        with schedulers(server.url, count):
             for herd in quiet:
                 broker.run(set_settings(herd.parent, ON, "argument"))
             opened = {}
             for number, herd in enumerate(quiet):
-                opened[number] = _now(plain)
+                opened[number] = now(plain)
                 open_waits(broker, [herd])
-            began = _now(plain)
+            began = now(plain)
             broker.run(set_settings(busy.parent, ON, "argument"))
-            _until(lambda: all(_reminded(plain, herd) for herd in quiet), "all reminders")
-            _until(lambda: _reminded(plain, busy) >= backlog, "the whole backlog")
+            until(lambda: all(_reminded(plain, herd) for herd in quiet), "all reminders")
+            until(lambda: _reminded(plain, busy) >= backlog, "the whole backlog")
         delays = [_at(plain, herd) - opened[n] - 1_000 for n, herd in enumerate(quiet)]
         took = max(1, _at(plain, busy) - began) if backlog else 0
         return [
             f"{backlog:,}",
-            str(schedulers),
+            str(count),
             f"{took / 1000:.1f} s",
             f"{backlog / took * 1000:,.0f}" if backlog else "-",
             f"{statistics.median(delays):.0f} ms",
@@ -104,14 +65,9 @@ def _row(backlog: int, schedulers: int) -> list[str]:
         ]
 
 
-def _now(plain: redis.Redis) -> int:
-    seconds, micros = plain.time()
-    return int(seconds) * 1000 + int(micros) // 1000
-
-
 def _at(plain: redis.Redis, herd: Herd) -> int:
     """When the last reminder of a herd was added, by the server's clock."""
-    last: Any = plain.xrevrange(_inbox(herd), count=1)
+    last: Any = plain.xrevrange(inbox(herd.parent), count=1)
     ((entry, _),) = last
     return int(str(entry).partition("-")[0])
 

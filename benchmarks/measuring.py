@@ -31,6 +31,10 @@ class Options:
     fired: int
     console: Console
     backlog: int = 100_000
+    herds: int = 1_000
+    agents: int = 1_000
+    due: int = 10_000
+    sweep: bool = False
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,7 @@ def every_call() -> dict[str, scripts.Call[Any]]:
         "read_slots": turns.read_slots(FLEET),
         "limit_slots": turns.limit_slots(FLEET, "queue/gpu", 4),
         "pause": turns.pause_account(FLEET, "acme", datetime(2026, 1, 1, tzinfo=UTC)),
-        "report": processes.report(FLEET, "sched_1", {"pid": 1}),
+        "report": processes.report(FLEET.name, "sched_1", {"pid": 1}),
     }
     return calls
 

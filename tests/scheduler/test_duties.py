@@ -14,20 +14,32 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.fleets import command, key_of
 from tests.waiting import wait_until, wait_until_async
 from tocsin.broker import AsyncBroker, Broker, HerdSettings, keys, processes
+from tocsin.broker.bells import Bells
 from tocsin.broker.embedded import EmbeddedServer
 from tocsin.broker.errors import Unavailable
 from tocsin.broker.settings import NotifySettings
-from tocsin.scheduler import AsyncScheduler, Scheduler
+from tocsin.scheduler import AsyncScheduler, Scheduler, health
 from tocsin.scheduler._async.duty import AsyncDuty, AsyncLoop, Turn
 from tocsin.scheduler._async.forwarding import AsyncForwarding
 from tocsin.scheduler._async.notify import AsyncNotifier
+from tocsin.scheduler._async.planning import AsyncPlanning
 from tocsin.scheduler._async.repair import AsyncRepair
 from tocsin.scheduler._async.report import REPORT_EVERY, AsyncReport
-from tocsin.scheduler._async.timers import AsyncTimers
+from tocsin.scheduler._async.timers import JITTER, AsyncTimers
+from tocsin.scheduler._async.turns import AsyncLaunching
 
-DUTIES = (AsyncTimers, AsyncForwarding, AsyncRepair, AsyncNotifier, AsyncReport)
+DUTIES = (
+    AsyncTimers,
+    AsyncForwarding,
+    AsyncLaunching,
+    AsyncPlanning,
+    AsyncRepair,
+    AsyncNotifier,
+    AsyncReport,
+)
 
 
 def test_every_duty_is_put_to_the_test():
@@ -147,15 +159,15 @@ async def test_lag_is_how_late_the_oldest_timer_is(open_herd, clock, broker):
 
 
 async def test_a_report_tells_of_every_duty(broker):
-    """What `tocsin doctor` looks at."""
+    """What `tocsin doctor` looks at; the loop that hears doorbells for them is among them."""
     scheduler = AsyncScheduler(broker)
     running = asyncio.create_task(scheduler.run())
 
     async def reported() -> bool:
-        found = await broker.run(processes.reports(await broker.fleet()))
+        found = await broker.run(processes.reports(broker.name))
         duties = {each.scheduler: each.duties for each in found}
         return duties.get(scheduler.name) == dict.fromkeys(
-            ["timers", "forwarding", "launching", "repair", "report"], ""
+            ["timers", "forwarding", "launching", "planning", "repair", "report", "bells"], ""
         )
 
     for _ in range(100):
@@ -168,17 +180,71 @@ async def test_a_report_tells_of_every_duty(broker):
     assert not await reported()
 
 
+async def test_health_fails_when_the_loop_behind_the_duties_stops(
+    broker, url, fleet_name, monkeypatch
+):
+    """Case 32: duties go on without bells, only later; health names what has stopped."""
+    mended = threading.Event()
+    monkeypatch.setattr(Bells, "patience", 1.5)
+    monkeypatch.setattr(Bells, "_listen", lambda *_: mended.wait())
+    monkeypatch.setattr("tocsin.scheduler._async.report.REPORT_EVERY", 0.2)
+    scheduler = AsyncScheduler(broker)
+    running = asyncio.create_task(scheduler.run())
+    with Broker.connect(url, fleet=fleet_name) as other:
+
+        async def problems() -> list[str]:
+            return (await asyncio.to_thread(health.check, other)).problems
+
+        found = await wait_until_async(problems, "health to fail")
+        while not any("bells" in each for each in found):  # its first report is still to come
+            found = await wait_until_async(problems, "health to fail")
+        assert found[0].startswith(f"bells of {scheduler.name} has done nothing for")
+    mended.set()
+    scheduler.stop()
+    await asyncio.wait_for(running, 10)
+
+
+async def test_schedulers_that_wait_for_one_timer_wake_at_different_moments(open_herd, broker):
+    """Each a little later than it is due, never earlier: most then find it fired."""
+    herd = await open_herd("h", "scout")
+    await herd.parent.delegate("scout", "x", deadline=timedelta(seconds=5))
+    waits = [(await AsyncTimers(broker).turn()).next_in for _ in range(20)]
+    assert len(set(waits)) > 10
+    assert all(5 <= wait <= 5 + JITTER for wait in waits)
+
+
+async def test_a_herd_that_cannot_be_visited_is_told_once_and_is_no_load(
+    open_herd, broker, clock, caplog
+):
+    """However often it is tried; and what could not be fired does not count as fired."""
+    herd = await open_herd("h", "scout")
+    scheduler = AsyncScheduler(broker)
+    await herd.parent.delegate("scout", "x", deadline=timedelta(minutes=1))
+    clock.advance(timedelta(minutes=2))
+    due, kept = key_of(herd, "due"), key_of(herd, "due") + ":kept"
+    await command(herd, "RENAME", due, kept)
+    await command(herd, "SET", due, "spoilt")
+    counts = [(await scheduler.tick()).get("set_aside", 0) for _ in range(3)]
+    assert counts == [1, 0, 0] and list(scheduler._timers.left_out) == ["h"]
+    assert caplog.text.count("herd h is left out") == 1
+    assert scheduler._facts()["fired"] == 0
+    await command(herd, "RENAME", kept, due)
+    assert (await scheduler.tick())["task_deadlines"] == 1
+    assert scheduler._timers.left_out == {}
+    assert scheduler._facts()["fired"] == scheduler._timers.fired.total() - 1
+
+
 def test_a_sync_scheduler_turns_its_duties_in_threads(sync_broker):
     """It starts, repairs, reports, and `stop` from another thread ends it."""
     scheduler = Scheduler(sync_broker)
     running = threading.Thread(target=scheduler.run)
     running.start()
     fleet = sync_broker.fleet()
-    wait_until(lambda: sync_broker.run(processes.reports(fleet)), "its report")
+    wait_until(lambda: sync_broker.run(processes.reports(fleet.name)), "its report")
     scheduler.stop()
     running.join(10)
     assert not running.is_alive()
-    assert sync_broker.run(processes.reports(fleet)) == []
+    assert sync_broker.run(processes.reports(fleet.name)) == []
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "noeviction"])

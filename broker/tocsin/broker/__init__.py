@@ -39,6 +39,7 @@ from tocsin.broker.envelopes import (
 )
 from tocsin.broker.inbox import Inbox
 from tocsin.broker.plans import Plan
+from tocsin.broker.pulse import LoopHealth
 from tocsin.broker.runners import CallableRunner, CommandRunner
 from tocsin.broker.schedules import Missed
 from tocsin.broker.settings import HerdSettings
@@ -73,6 +74,7 @@ __all__ = [
     "Inbox",
     "JournalEntry",
     "Kind",
+    "LoopHealth",
     "ManualClock",
     "Missed",
     "Outcome",

@@ -23,6 +23,9 @@ from tocsin.broker.validation import (
 )
 from tocsin.broker.versions import MINE
 
+TURNING = "turning"
+"""What an instance notes of the loops of its process while all of them turn."""
+
 
 @dataclass(frozen=True)
 class Joined:
@@ -87,23 +90,27 @@ def close(caller: Caller, agent: object, reason: object) -> Call[bool]:
     )
 
 
-def join(caller: Caller) -> Call[Joined]:
-    """Starts the caller's instance."""
+def join(caller: Caller, *, renewed: bool = True) -> Call[Joined]:
+    """Starts the caller's instance, whose lease its process renews from here on, or does not."""
 
     def read(answer: list[Any]) -> Joined:
         return Joined(int(answer[1]), read_record(caller.herd, answer[2]))
 
-    return caller.call("instance_join", "join", read, version=str(MINE))
+    loops = TURNING if renewed else ""
+    return caller.call("instance_join", "join", read, version=str(MINE), loops=loops)
 
 
-def renew(caller: Caller) -> Call[float]:
-    """Renews the caller's lease; in how many seconds to do it again, by the settings of now."""
+def renew(caller: Caller, *, loops: str = TURNING) -> Call[float]:
+    """Renews the caller's lease; in how many seconds to do it again, by the settings of now.
+
+    `loops` is what keeps one of its process's loops from turning, if something does.
+    """
 
     def read(answer: list[Any]) -> float:
         settings = from_record(dict(zip(("lease", "lease_renewal"), answer[1:], strict=False)))
         return settings.renews_every.total_seconds()
 
-    return caller.call("instance_renew", "renew", read, version=str(MINE))
+    return caller.call("instance_renew", "renew", read, version=str(MINE), loops=loops)
 
 
 def leave(caller: Caller, *, died: bool = False) -> Call[bool]:

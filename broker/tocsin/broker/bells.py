@@ -19,7 +19,7 @@ from typing import Any
 from redis.exceptions import ConnectionError as LineDown
 from redis.exceptions import RedisError, ResponseError
 
-from tocsin.broker.background import Background
+from tocsin.broker.background import BREATH, Background
 from tocsin.broker.connections import ANSWER_WITHIN, Server
 from tocsin.broker.records import decode
 from tocsin.broker.signals import Settable
@@ -30,8 +30,6 @@ SLOW_POLL = 10.0
 
 SILENCE = 10.0
 """Seconds without a word after which the server is asked for one: a line can die unnoticed."""
-
-_TURN = 1.0
 
 _EMPTIED = "__redis__:invalidate"
 """Where a server tells that all its keys were deleted, to who asked to be told (`_ask`)."""
@@ -45,7 +43,7 @@ class Bells(Background):
     does the deletion of all keys, which no script can tell of.
     """
 
-    name = "tocsin-bells"
+    name = "bells"
     meanwhile = "the bell line is down; waiting calls look for themselves"
 
     def __init__(self, server: Server) -> None:
@@ -100,6 +98,7 @@ class Bells(Background):
         line = self._server.connect_line(node)
         try:
             line.connect()
+            self._pulse.beat()
             _ask_to_be_told_when_emptied(line)
             with self._lock:
                 self._line = line
@@ -116,12 +115,13 @@ class Bells(Background):
     def _listen(self, line: Any, node: Node) -> None:
         heard_at, asked = time.monotonic(), False
         while not self._stopping.is_set():
+            self._pulse.beat()
             if node not in self._server.nodes:
                 raise LineDown(f"{node} takes no writes any more")
             with self._lock:
                 if self._line is not line:
                     raise LineDown("it broke while something was sent")
-            if line.can_read(timeout=_TURN):
+            if line.can_read(timeout=BREATH):
                 self._take(*line.read_response())
                 self._went_well()
                 heard_at, asked = time.monotonic(), False

@@ -44,6 +44,9 @@ ANSWER_WITHIN = 4.0
 GIVE_UP_AFTER = 10.0
 """Seconds from its first try after which a call is `unavailable`, however the line fails."""
 
+FREE_WITHIN = 1.0
+"""Seconds that a try waits for one of the connections to be free, where many call at once."""
+
 REPEATS = 3
 """How often a call is tried again while that leaves time for another try. Where another server can
 take over, only time counts."""
@@ -350,7 +353,7 @@ def _once(retry: Any) -> dict[str, Any]:
 def _calls(retry: Any) -> dict[str, Any]:
     return {
         "max_connections": CONNECTIONS,
-        "timeout": ANSWER_WITHIN,
+        "timeout": FREE_WITHIN,
         "socket_timeout": ANSWER_WITHIN,
         **_once(retry),
     }
@@ -390,7 +393,7 @@ class Patience:
     """
 
     def __init__(self, server: Server) -> None:
-        self._last_try = time.monotonic() + GIVE_UP_AFTER - ANSWER_WITHIN
+        self._last_try = time.monotonic() + GIVE_UP_AFTER - ANSWER_WITHIN - FREE_WITHIN
         self._failures = 0
         self._has_spare = server.has_spare
 

@@ -12,7 +12,7 @@ import time
 
 from tocsin.broker import agents
 from tocsin.broker._sync.link import Link
-from tocsin.broker.background import Background
+from tocsin.broker.background import BREATH, Background
 from tocsin.broker.caller import Caller
 from tocsin.broker.connections import Server
 from tocsin.broker.errors import BrokerError
@@ -21,14 +21,20 @@ log = logging.getLogger("tocsin.broker")
 
 
 class Leases(Background):
-    """Keeps instances alive, each as often as its herd's settings say (`lease_renewal`)."""
+    """Keeps instances alive, each as often as its herd's settings say (`lease_renewal`).
 
-    name = "tocsin-leases"
+    With each renewal it tells how the process's other loop is, and at once when that changes.
+    """
+
+    name = "leases"
     meanwhile = "leases are not renewed"
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, other: Background) -> None:
         super().__init__()
         self._server = server
+        self._other = other
+        self._trouble = ""
+        """What was told of the other loop last."""
         self._link: Link | None = None
         self._due: dict[Caller, float] = {}
         self._changed = threading.Condition()
@@ -46,29 +52,42 @@ class Leases(Background):
             self._due.pop(caller, None)
 
     def _step(self) -> None:
-        due = self._await_due()
+        trouble = self._trouble_of_other()
+        due = self._await_due(at_once=bool(trouble) != bool(self._trouble))
         if not due:
+            if not self._due:  # nothing is left that could fail
+                self._went_well()
             return
         if self._link is None:
             self._link = Link(self._server)
-        answers = self._link.run_many([agents.renew(caller) for caller in due])
-        self._went_well()
+        renewals = [agents.renew(caller, loops=trouble or agents.TURNING) for caller in due]
+        answers = self._link.run_many(renewals)
+        self._trouble, failures = trouble, list[BrokerError]()
         for caller, answer in zip(due, answers, strict=True):
             if not isinstance(answer, BrokerError):
                 self._put_off(caller, answer)
             elif answer.retryable:
                 self._put_off(caller, 1.0)
+                failures.append(answer)
             else:
                 log.info("%s ends: %s", caller, answer.detail)
                 self.drop(caller)
+        if len(failures) == len(due):  # the server's trouble, not an agent's
+            raise failures[0]
+        self._went_well()
 
-    def _await_due(self) -> list[Caller]:
+    def _trouble_of_other(self) -> str:
+        other = self._other.health()
+        text = f"{other.loop} {other.trouble}" if other is not None and other.trouble else ""
+        return text[:300]
+
+    def _await_due(self, *, at_once: bool) -> list[Caller]:
         with self._changed:
             now = time.monotonic()
-            due = [caller for caller, at in self._due.items() if at <= now]
+            due = [caller for caller, at in self._due.items() if at_once or at <= now]
             if not due and not self._stopping.is_set():
-                earliest = min(self._due.values(), default=None)
-                self._changed.wait(None if earliest is None else earliest - now)
+                earliest = min(self._due.values(), default=now + BREATH)
+                self._changed.wait(min(earliest - now, BREATH))
             return due
 
     def _put_off(self, caller: Caller, seconds: float) -> None:

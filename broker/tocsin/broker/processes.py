@@ -9,13 +9,18 @@ from datetime import timedelta
 from typing import Any
 
 from tocsin.broker import keys
+from tocsin.broker.agents import TURNING
 from tocsin.broker.caller import Fleet
 from tocsin.broker.scripts import Call, call
+from tocsin.broker.settings import HerdSettings, from_record
 from tocsin.broker.timers import Due
 from tocsin.broker.versions import Build
 
 SILENT = timedelta(seconds=9)
 """A scheduler that has not reported for so long hangs or is gone; it reports every 4 s."""
+
+OVERDUE = timedelta(seconds=2)
+"""A lease that should have been renewed so long ago is not renewed any more."""
 
 AGENTS = 500
 """Agents whose instances one look lists."""
@@ -41,7 +46,8 @@ class SchedulerInfo:
     fired: int
     """Timers it fired since it started."""
     duties: dict[str, str] = field(default_factory=dict)
-    """Each duty, and what keeps it from turning; empty while it turns."""
+    """Each loop of its process, its duties first, and what keeps it from turning; empty while it
+    turns."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Herds that cannot be visited, and why."""
 
@@ -52,7 +58,7 @@ class SchedulerInfo:
 
     @property
     def troubles(self) -> list[str]:
-        """What keeps which of its duties from turning, in words."""
+        """What keeps which of its loops from turning, in words."""
         return [f"{duty} of {self.scheduler} {why}" for duty, why in self.duties.items() if why]
 
     def __str__(self) -> str:
@@ -61,12 +67,14 @@ class SchedulerInfo:
 
 @dataclass(frozen=True)
 class InstanceInfo:
-    """A live instance of an agent."""
+    """An instance of an agent: a live one, or one that has stopped and is not yet gone."""
 
     herd: str
     agent: str
     instance: str
     build: Build
+    trouble: str = ""
+    """What keeps which loop of its process from turning, as far as that is known from outside."""
 
     def __str__(self) -> str:
         return f"{self.herd}/{self.agent} {self.instance}"
@@ -81,7 +89,7 @@ class Page:
     """From where on there are more; None if these were the last."""
 
 
-def report(fleet: Fleet, scheduler: str, facts: dict[str, Any] | None) -> Call[list[SchedulerInfo]]:
+def report(fleet: str, scheduler: str, facts: dict[str, Any] | None) -> Call[list[SchedulerInfo]]:
     """Records what a scheduler says of itself (None: that it ended); what all last said.
 
     Ages are by the server's clock. Reports of over an hour are dropped.
@@ -90,13 +98,13 @@ def report(fleet: Fleet, scheduler: str, facts: dict[str, Any] | None) -> Call[l
         "scheduler_report",
         lambda answer: [_read_scheduler(*row) for row in answer[1:]],
         operation="report",
-        key=keys.schedulers(fleet.name),
+        key=keys.schedulers(fleet),
         scheduler=scheduler,
         facts="" if facts is None else json.dumps(facts),
     )
 
 
-def reports(fleet: Fleet) -> Call[list[SchedulerInfo]]:
+def reports(fleet: str) -> Call[list[SchedulerInfo]]:
     """What all schedulers last said of themselves, to somebody who is none."""
     return report(fleet, "", None)
 
@@ -118,13 +126,16 @@ def _read_scheduler(name: str, age: str, text: str) -> SchedulerInfo:
 
 
 def instances(fleet: Fleet, herd: str, start: int = 0) -> Call[Page]:
-    """The live instances of so many of a herd's agents, from one on."""
+    """The instances of so many of a herd's agents, from one on."""
 
     def read(answer: list[Any]) -> Page:
+        _, more, lease, renewal, *rows = answer
+        settings = from_record({"lease": lease, "lease_renewal": renewal} if rows else {})
         found = [
-            InstanceInfo(herd, agent, name, Build.parse(build)) for agent, name, build in answer[2:]
+            InstanceInfo(herd, agent, name, Build.parse(build), _trouble(since, loops, settings))
+            for agent, name, build, since, loops in rows
         ]
-        return Page(found, int(answer[1]) if answer[1] != "" else None)
+        return Page(found, int(more) if more != "" else None)
 
     return call(
         "herd_instances",
@@ -136,6 +147,18 @@ def instances(fleet: Fleet, herd: str, start: int = 0) -> Call[Page]:
         start=start,
         limit=AGENTS,
     )
+
+
+def _trouble(since: str, loops: str, settings: HerdSettings) -> str:
+    every = settings.renews_every
+    renewed = timedelta(milliseconds=int(since)) if since else timedelta(0)
+    if renewed > every + OVERDUE:
+        return (
+            f"has not renewed its lease for {renewed.total_seconds():.0f} s, and should every "
+            f"{every.total_seconds():g}: its process was killed or hangs, or the thread ended that "
+            "renews it"
+        )
+    return "" if loops in ("", TURNING) else loops
 
 
 def lag(looks: Iterable[Due], left_out: Iterable[str]) -> timedelta:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tocsin.broker import Broker, keys, processes, timers
-from tocsin.broker.caller import Fleet
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.processes import SchedulerInfo
 
@@ -31,7 +30,7 @@ class Health:
 
 def check(broker: Broker, max_lag: timedelta = MAX_LAG) -> Health:
     """Looks at the reports of this machine's schedulers, and at how late the fleet's timers are."""
-    reports = broker.run(processes.reports(Fleet(broker.name, 1, None)))
+    reports = broker.run(processes.reports(broker.name))
     here = list(_here(reports))
     if not here:
         return Health([], None, ["no scheduler of this fleet has reported from this machine"])

@@ -19,10 +19,11 @@ from tocsin.scheduler import health
 def alive(url, fleet_name) -> Iterator[None]:
     """A scheduler has just reported."""
     with Broker.connect(url, fleet=fleet_name) as broker:
+        broker.fleet()
         facts = {"host": "h", "pid": 7, "version": "0"}
-        broker.run(processes.report(broker.fleet(), "sched_1", facts))
+        broker.run(processes.report(broker.name, "sched_1", facts))
         yield
-        broker.run(processes.report(broker.fleet(), "sched_1", None))
+        broker.run(processes.report(broker.name, "sched_1", None))
 
 
 def look(cli, *args, **variables):
@@ -39,7 +40,7 @@ def test_a_fleet_that_is_fit(cli, alive):
     assert code == 0
     assert list(found) == [
         "server", "eviction", "memory", "persistence", "clock", "fleet", "schedulers",
-        "lag", "versions", "records",
+        "lag", "instances", "versions", "records",
     ]  # fmt: skip
     assert "valkey" in found["server"]["detail"] or "redis" in found["server"]["detail"]
     assert "1 alive: sched_1 (h, process 7" in found["schedulers"]["detail"]
@@ -70,9 +71,9 @@ def test_a_scheduler_that_went_silent(cli, alive, url):
     code, found = look(cli)
     assert (code, found["schedulers"]["health"]) == (1, "broken")
     with Broker.connect(url, fleet=cli.fleet) as broker:
-        broker.run(processes.report(broker.fleet(), "sched_2", {"host": "h", "pid": 8}))
+        broker.run(processes.report(broker.name, "sched_2", {"host": "h", "pid": 8}))
         code, found = look(cli)
-        broker.run(processes.report(broker.fleet(), "sched_2", None))
+        broker.run(processes.report(broker.name, "sched_2", None))
     assert (code, found["schedulers"]["health"]) == (0, "warning")
     assert "silent: sched_1 (h, process 0)" in found["schedulers"]["detail"]
 
@@ -82,11 +83,24 @@ def test_a_scheduler_one_of_whose_duties_has_stopped_turning(cli, url):
     with Broker.connect(url, fleet=cli.fleet) as broker:
         duties = {"timers": "has done nothing for 45 s, because it fails: boom", "repair": ""}
         facts = {"host": "h", "pid": 7, "version": "0", "duties": duties}
-        broker.run(processes.report(broker.fleet(), "sched_1", facts))
+        broker.run(processes.report(broker.name, "sched_1", facts))
         code, found = look(cli)
-        broker.run(processes.report(broker.fleet(), "sched_1", None))
+        broker.run(processes.report(broker.name, "sched_1", None))
     assert (code, found["schedulers"]["health"]) == (1, "broken")
     assert "timers of sched_1 has done nothing for 45 s" in found["schedulers"]["detail"]
+
+
+def test_a_process_of_an_agent_one_of_whose_loops_has_stopped(cli, alive, url, monkeypatch):
+    """Case 32: what its instance said with its last renewal, or that it renews no more."""
+    with Broker.connect(url, fleet=cli.fleet) as broker:
+        parent = broker.open_herd("h")
+        assert look(cli)[1]["instances"]["detail"].startswith("1 run, and nothing")
+        broker.run(agents.renew(parent.caller, loops="bells has done nothing for 6 s"))
+        code, found = look(cli)
+        assert (code, found["instances"]["health"]) == (1, "broken")
+        assert f"h/parent {parent.instance}: bells has done nothing" in str(found["instances"])
+        monkeypatch.setattr(processes, "OVERDUE", timedelta(seconds=-10))
+        assert "has not renewed its lease for" in look(cli)[1]["instances"]["detail"]
 
 
 def test_every_process_is_listed_with_its_version(cli, alive, url):
@@ -99,7 +113,7 @@ def test_every_process_is_listed_with_its_version(cli, alive, url):
         gone.leave()
         facts = {"host": "h", "pid": 8, "load": 0.25, "lag_ms": 1500, "fired": 7}
         build = {"version": versions.MINE.version, "schema": versions.SCHEMA}
-        broker.run(processes.report(broker.fleet(), "sched_1", {**facts, **build}))
+        broker.run(processes.report(broker.name, "sched_1", {**facts, **build}))
         document = json.loads(cli.run("doctor", "--json").stdout)
         listed = {(each["herd"], each["agent"]) for each in document["instances"]}
         assert listed == {(herd, agent) for herd in ("h1", "h2") for agent in ("parent", "scout")}
@@ -145,9 +159,9 @@ def test_a_herd_that_schedulers_cannot_visit(cli, url):
     """It is named, and does not count as lag: no scheduler can catch up with it."""
     with Broker.connect(url, fleet=cli.fleet) as broker:
         facts = {"host": "h", "pid": 7, "left_out": {"h": "WRONGTYPE"}}
-        broker.run(processes.report(broker.fleet(), "sched_1", facts))
+        broker.run(processes.report(broker.name, "sched_1", facts))
         code, found = look(cli)
-        broker.run(processes.report(broker.fleet(), "sched_1", None))
+        broker.run(processes.report(broker.name, "sched_1", None))
     assert (code, found["schedulers"]["health"]) == (1, "broken")
     assert "herd h cannot be visited: WRONGTYPE" in found["schedulers"]["detail"]
 

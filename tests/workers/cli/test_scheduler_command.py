@@ -113,7 +113,7 @@ def test_health_fails_when_timers_are_late(tmp_path: Path, url: str, fleet_name:
         health = ("scheduler", "--health", "--url", url, "--fleet", fleet_name)
 
         def report(**more: Any) -> None:
-            broker.run(processes.report(broker.fleet(), "sched_1", {**facts, **more}))
+            broker.run(processes.report(broker.name, "sched_1", {**facts, **more}))
 
         report()
         late = finish(tmp_path, *health, "--max-lag", "0")

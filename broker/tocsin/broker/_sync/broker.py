@@ -33,6 +33,7 @@ from tocsin.broker.errors import (
 from tocsin.broker.ids import PARENT, hash_token, make_id, make_token
 from tocsin.broker.leases import Leases
 from tocsin.broker.masking import shown
+from tocsin.broker.pulse import LoopHealth
 from tocsin.broker.scripts import Call
 from tocsin.broker.settings import HerdSettings
 from tocsin.broker.settings_files import resolve
@@ -86,7 +87,7 @@ class Broker:
         self._fleet: Fleet | None = None
         self._link: Link | None = None
         self._bells = Bells(server)
-        self._leases = Leases(server)
+        self._leases = Leases(server, self._bells)
         self._agents: set[Agent] = set()
         self.closed = False
         """Whether it was closed; what still waited then ends."""
@@ -253,7 +254,7 @@ class Broker:
         caller = self._caller(herd, name, secret, "join")
         if instance is not None:
             caller = replace(caller, instance=check_id("join", "instance", instance, "inst"))
-        joined = self.run(agents.join(caller))
+        joined = self.run(agents.join(caller, renewed=instance is None))
         caller = replace(caller, generation=joined.generation)
         kind = Parent if caller.is_parent else Child
         started = kind(self, caller, secret)
@@ -302,6 +303,15 @@ class Broker:
         """While inside, what rings on the channel for this topic sets the waiter."""
         self._check_process()
         return self._bells.hear(channel, topic, waiter)
+
+    def health(self) -> list[LoopHealth]:
+        """How the background loops of this broker get on, as far as they are needed; asks nobody.
+
+        `bells` hears what wakes waiting calls, `leases` keeps this process's instances alive. One
+        that takes no step for 5 s, fails for so long, or has ended, says so in its `trouble`.
+        """
+        found = [self._bells.health(), self._leases.health()]
+        return [each for each in found if each is not None]
 
     def herds(self) -> list[tuple[str, str, int]]:
         """The fleet's herds, for its operator: name, state, how many tasks each keeps."""

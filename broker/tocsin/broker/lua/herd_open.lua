@@ -54,6 +54,6 @@ else
   seat.load()
 end
 lease.touch()
-lease.runs(args.version)
+lease.runs(args.version, 'turning')
 reminders.arm()
 return { known.state and 'reopened' or 'opened', redis.call('HGETALL', key.herd()) }

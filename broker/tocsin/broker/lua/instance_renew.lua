@@ -1,6 +1,6 @@
 -- Renews a lease, and looks at the agent's other instances.
 -- keys: partition
--- args: clock herd agent token instance version
+-- args: clock herd agent token instance version loops
 -- answers: renewed <length of a lease, ms> <how often it is renewed, ms>
 -- moves: broke released
 -- memory: allow-oom
@@ -8,6 +8,6 @@
 
 seat.prove()
 lease.touch()
-lease.runs(args.version)
+lease.runs(args.version, args.loops)
 lease.look(args.agent)
 return { 'renewed', herd.lease, herd.lease_renewal }

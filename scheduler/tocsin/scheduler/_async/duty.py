@@ -9,18 +9,18 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 from tocsin.broker._async.broker import AsyncBroker
+from tocsin.broker.background import BREATH
 from tocsin.broker.errors import Unavailable
+from tocsin.broker.pulse import PATIENCE, Pulse
 from tocsin.broker.signals import AsyncSignal
 
 log = logging.getLogger("tocsin.scheduler")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
-
-_BREATH = 1.0
-"""Seconds between the signs of life of a loop that sleeps."""
 
 
 @dataclass
@@ -40,15 +40,17 @@ class AsyncDuty(ABC):
     bell: tuple[str, str] | None = None
     """The channel and topic that ask for a pass at once."""
 
-    patience = 5.0
+    patience = PATIENCE
     """Seconds without a step after which something is wrong."""
 
-    moved = 0.0
-    """When it last got a step further, by this process's clock."""
+    @cached_property
+    def pulse(self) -> Pulse:
+        """How it gets on."""
+        return Pulse(self.patience)
 
     def step(self) -> None:
         """Notes that it gets on: a long pass does after each of its parts."""
-        self.moved = time.monotonic()
+        self.pulse.beat()
 
     @abstractmethod
     async def turn(self) -> Turn:
@@ -65,9 +67,6 @@ class AsyncLoop:
         self._busy = 0.0
         self._began: float | None = None
         """When the pass that it is in began."""
-        self._failing: float | None = None
-        """Since when its passes have failed."""
-        self._error: Exception | None = None
 
     async def run(self, broker: AsyncBroker) -> None:
         """Passes, and sleeps until the next is due or the duty's bell rings."""
@@ -97,7 +96,7 @@ class AsyncLoop:
         while not self._stopping:  # looked at after `clear`, which may wipe the word to stop
             self.duty.step()
             left = until - time.monotonic()
-            if left <= 0 or await signal.wait(min(left, _BREATH)):
+            if left <= 0 or await signal.wait(min(left, BREATH)):
                 return
 
     def stop(self) -> None:
@@ -114,26 +113,20 @@ class AsyncLoop:
 
     def trouble(self) -> str:
         """What keeps the duty from turning; empty while it turns as it should."""
-        now, failing = time.monotonic(), self._failing
-        if failing is not None and now - failing > self.duty.patience:
-            return f"has done nothing for {now - failing:.0f} s, because it fails: {self._error}"
-        still = now - self.duty.moved
-        if self.duty.moved and still > self.duty.patience:
-            return f"has done nothing for {still:.0f} s, because it hangs in one pass"
-        return ""
+        return self.duty.pulse.trouble()
 
     def _hearing(self, broker: AsyncBroker, signal: AsyncSignal) -> AbstractContextManager[None]:
         return broker.hear(*self.duty.bell, signal) if self.duty.bell else nullcontext()
 
     def _failed(self, error: Exception) -> None:
-        if self._failing is None and isinstance(error, Unavailable):
+        pulse = self.duty.pulse
+        if not pulse.failing and isinstance(error, Unavailable):
             log.warning("%s wait: %s", self.duty.name, error.detail)
-        elif self._failing is None:
+        elif not pulse.failing:
             log.error("%s failed and will be tried again", self.duty.name, exc_info=error)
-        self._failing = self._failing or time.monotonic()
-        self._error = error
+        pulse.failed(error)
 
     def _went_well(self) -> None:
-        if self._failing is not None:
+        if self.duty.pulse.failing:
             log.info("%s: going on again", self.duty.name)
-        self._failing = self._error = None
+        self.duty.pulse.went_well()

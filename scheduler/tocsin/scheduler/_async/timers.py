@@ -109,9 +109,10 @@ class AsyncTimers(AsyncDuty):
                 raise failure
         if len(partitions) < fleet.partitions:
             next_in = AGAIN if next_in is None else min(next_in, AGAIN)
-        for herd, why in broken.items():
-            log.error("herd %s is left out of this pass: %s", herd, why)
-        self.fired["set_aside"] += len(broken)
+        new = broken.keys() - self.left_out.keys()
+        for herd in sorted(new):
+            log.error("herd %s is left out until it can be visited: %s", herd, broken[herd])
+        self.fired["set_aside"] += len(new)
         self.left_out = broken
         return next_in
 

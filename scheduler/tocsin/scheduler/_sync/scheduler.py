@@ -108,8 +108,10 @@ class Scheduler:
             self._notifier.stop()
 
     def trouble(self) -> dict[str, str]:
-        """Each duty, and what keeps it from turning; empty while it turns as it should."""
-        return {loop.duty.name: loop.trouble() for loop in self._loops}
+        """Each loop of this process, its duties and its broker's own, and what keeps it from
+        turning; empty while it turns as it should."""
+        duties = {loop.duty.name: loop.trouble() for loop in self._loops}
+        return duties | {each.loop: each.trouble for each in self._broker.health()}
 
     @property
     def lag(self) -> timedelta:
@@ -121,7 +123,7 @@ class Scheduler:
             "duties": self.trouble(),
             "lag_ms": round(self._timers.lag * 1000),
             "load": self._load(),
-            "fired": self._timers.fired.total(),
+            "fired": self._timers.fired.total() - self._timers.fired["set_aside"],
             "left_out": self._timers.left_out,
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any
 
 import typer
@@ -56,13 +56,15 @@ def doctor(
 ) -> None:
     """Check the server, the schedulers, the clocks and the fleet; exit code 1 if one is broken.
 
-    Lists all schedulers, with load and lag, and all live instances, each with
-    its version, and names those that should restart after an upgrade.
+    Lists all schedulers, with load and lag, and all instances, each with its
+    version, and names those a loop of which has stopped, and those that should
+    restart after an upgrade.
     Compares all records with their indexes and timers. Needs no seat, and changes nothing unless
     told to --repair, which may be done at any time beside whatever else runs.
     """
     found = Processes(session.broker)
     servers: dict[Node, Info] = session.broker.link.command_each("doctor", "INFO")
+    snapshots = cache(partial(_snapshots, session))
     findings = [
         replace(each, check=f"{each.check} {node}") if len(servers) > 1 else each
         for node, info in servers.items()
@@ -70,18 +72,19 @@ def doctor(
             *_server(info),
             *_eviction(info),
             *_memory(info),
-            *_asking(session, "persistence", partial(_persistence, node=node, info=info)),
+            *_persistence(info, lambda node=node: snapshots().get(node)),
         )
     ]
     findings += [
         *_asking(session, "clock", _clock),
-        *_asking(session, "fleet", _fleet),
+        *_asking(session, "fleet", partial(_fleet, found=found)),
         *_asking(session, "schedulers", lambda _: found.check_schedulers()),
         *_asking(session, "lag", lambda _: found.check_lag()),
-        *_asking(session, "turns", _turns),
+        *_asking(session, "turns", partial(_turns, found=found)),
+        *_asking(session, "instances", lambda _: found.check_instances()),
         *_asking(session, "versions", lambda _: found.check_versions()),
-        *_asking(session, "herds", _herds),
-        *_asking(session, "records", partial(_records, repair=repair)),
+        *_asking(session, "herds", partial(_herds, found=found)),
+        *_asking(session, "records", partial(_records, found=found, repair=repair)),
     ]
     broken = any(finding.health is Health.BROKEN for finding in findings)
     session.out.result(
@@ -157,7 +160,7 @@ def _memory(info: Info) -> Iterator[Finding]:
         yield Finding("memory", Health.GOOD, detail)
 
 
-def _persistence(session: Session, *, node: Node, info: Info) -> Iterator[Finding]:
+def _persistence(info: Info, snapshots: Callable[[], str | None]) -> Iterator[Finding]:
     if info.get("loading"):
         yield Finding("persistence", Health.WARNING, "the server is still loading its data")
     elif info.get("aof_enabled"):
@@ -167,19 +170,21 @@ def _persistence(session: Session, *, node: Node, info: Info) -> Iterator[Findin
             detail = "the last write of the append-only file failed; see the server's log and disk"
             yield Finding("persistence", Health.BROKEN, detail)
     else:
-        yield _without_aof(session, node)
+        if snapshots() == "":
+            kept = "nothing is kept: a restart of the server loses everything"
+        else:
+            kept = "snapshots only: a crash loses what was accepted since the last one"
+        detail = f"{kept}; `CONFIG SET appendonly yes` keeps all"
+        yield Finding("persistence", Health.WARNING, detail)
 
 
-def _without_aof(session: Session, node: Node) -> Finding:
+def _snapshots(session: Session) -> dict[Node, str]:
+    """When each server makes snapshots; managed ones keep their configuration to themselves."""
     try:
-        points = session.broker.link.command_each("doctor", "CONFIG GET", "save")[node]["save"]
-    except (BrokerError, KeyError):  # managed servers keep their configuration to themselves
-        points = "unknown"
-    if points:
-        kept = "snapshots only: a crash loses what was accepted since the last one"
-    else:
-        kept = "nothing is kept: a restart of the server loses everything"
-    return Finding("persistence", Health.WARNING, f"{kept}; `CONFIG SET appendonly yes` keeps all")
+        told = session.broker.link.command_each("doctor", "CONFIG GET", "save")
+    except BrokerError:
+        return {}
+    return {node: answer["save"] for node, answer in told.items() if "save" in answer}
 
 
 def _clock(session: Session) -> Iterator[Finding]:
@@ -202,13 +207,12 @@ def _clock(session: Session) -> Iterator[Finding]:
         yield Finding("clock", Health.GOOD, detail)
 
 
-def _fleet(session: Session) -> Iterator[Finding]:
+def _fleet(session: Session, *, found: Processes) -> Iterator[Finding]:
     name = session.connection.settings.fleet
-    fields = ("partitions", "base", "factor", "schema")
-    found = session.broker.link.command(
-        "doctor", "HMGET", keys.fleet(name), *fields, key=keys.fleet(name)
-    )
-    partitions, _base, factor, schema = found
+    key, fields = keys.fleet(name), ("partitions", "factor", "schema")
+    record = session.broker.link.command("doctor", "HMGET", key, *fields, key=key)
+    partitions, factor, schema = record
+    found.used = partitions is not None
     if partitions is None:
         yield Finding("fleet", Health.GOOD, f"{name} is not used yet; the first command makes it")
     elif refusal := refuses(name, int(schema)):
@@ -221,46 +225,43 @@ def _fleet(session: Session) -> Iterator[Finding]:
         yield Finding("fleet", Health.GOOD, detail)
 
 
-def _herds(session: Session) -> Iterator[Finding]:
+def _herds(session: Session, *, found: Processes) -> Iterator[Finding]:
     """Herds under herds, and those whom nobody is above any more."""
-    name = session.connection.settings.fleet
-    if not session.broker.link.command("doctor", "EXISTS", keys.fleet(name), key=keys.fleet(name)):
-        return  # to look would be its first use
-    found = [each for top in session.broker.tree() for each in top.walk() if each.state != "closed"]
-    apart = [each for each in found if each.tie == "orphaned"]
+    if not found.used:
+        return
+    tree = [each for top in session.broker.tree() for each in top.walk() if each.state != "closed"]
+    apart = [each for each in tree if each.tie == "orphaned"]
     for each in apart[:_FEW]:
         detail = f"herd {each.herd} is an orphan: it was opened under {each.under}, but "
         detail += f"{each.reason}; close it when its own work is done"
         yield Finding("herds", Health.WARNING, detail)
-    late = [each for each in found if each.tie in ("claimed", "closing")]
+    late = [each for each in tree if each.tie in ("claimed", "closing")]
     for each in late[:_FEW]:
         what = "not confirmed yet" if each.tie == "claimed" else f"open, though {each.reason}"
         detail = f"herd {each.herd} under {each.under} is {what}; a scheduler sees to that soon"
         yield Finding("herds", Health.WARNING, detail)
     if len(apart) > _FEW or len(late) > _FEW:
         yield Finding("herds", Health.WARNING, "and more of them; see `tocsin herd tree`")
-    below = sum(each.under is not None for each in found)
+    below = sum(each.under is not None for each in tree)
     if below and not apart and not late:
-        yield Finding("herds", Health.GOOD, f"{below} of {len(found)} herds are under others")
+        yield Finding("herds", Health.GOOD, f"{below} of {len(tree)} herds are under others")
 
 
 _FEW = 10
 
 
-def _turns(session: Session) -> Iterator[Finding]:
-    name = session.connection.settings.fleet
-    if session.broker.link.command("doctor", "EXISTS", keys.fleet(name), key=keys.fleet(name)):
+def _turns(session: Session, *, found: Processes) -> Iterator[Finding]:
+    if found.used:
         yield from check_turns(session)
 
 
-def _records(session: Session, *, repair: bool) -> Iterator[Finding]:
-    name = session.connection.settings.fleet
-    if not session.broker.link.command("doctor", "EXISTS", keys.fleet(name), key=keys.fleet(name)):
-        return  # to look would be its first use
+def _records(session: Session, *, found: Processes, repair: bool) -> Iterator[Finding]:
+    if not found.used:
+        return
     swept = Scheduler(session.broker).repair(mend=repair)
     wrong = ", ".join(f"{herd}: {n} of {what}" for (herd, what), n in sorted(swept.counts.items()))
-    for found in swept.broken[:10]:
-        detail = f"herd {found.herd}: {found.id} cannot be read and is left as it is: {found.why}"
+    for each in swept.broken[:10]:
+        detail = f"herd {each.herd}: {each.id} cannot be read and is left as it is: {each.why}"
         yield Finding("records", Health.BROKEN, detail)
     if not wrong:
         detail = f"{swept.compared} records agree with all that is derived from them"

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tocsin.broker import Broker, keys, processes, versions
-from tocsin.broker.caller import Fleet
+from tocsin.broker import Broker, processes, versions
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.processes import InstanceInfo, Page, SchedulerInfo
 from tocsin.scheduler import health
@@ -27,6 +26,9 @@ class Processes:
     """The processes of a fleet, as doctor finds them."""
 
     broker: Broker
+    used: bool = False
+    """Whether the fleet is known to be used: to ask more of one that is not would be its first
+    use."""
     schedulers: list[SchedulerInfo] = field(default_factory=list)
     instances: list[InstanceInfo] = field(default_factory=list)
 
@@ -64,7 +66,7 @@ class Processes:
 
     def check_schedulers(self) -> Iterator[Finding]:
         """Whether some are at work, and all of those do all they should."""
-        found = self.broker.run(processes.reports(Fleet(self.broker.name, 1, None)))
+        found = self.broker.run(processes.reports(self.broker.name))
         self.schedulers = sorted(found, key=lambda each: each.scheduler)
         troubles = [trouble for each in self.alive for trouble in each.troubles]
         if troubles:
@@ -94,7 +96,7 @@ class Processes:
 
     def check_lag(self) -> Iterator[Finding]:
         """Whether timers fire in time."""
-        if not self._used():
+        if not self.used:
             return
         lag = health.lag(self.broker, self.schedulers)
         if lag > health.MAX_LAG:
@@ -104,11 +106,24 @@ class Processes:
         else:
             yield Finding("lag", Health.GOOD, "no timer is late")
 
-    def check_versions(self) -> Iterator[Finding]:
-        """Whether all run the same version, and which should restart."""
-        if not self._used():
+    def check_instances(self) -> Iterator[Finding]:
+        """Whether the loops of all processes of agents turn, as far as that shows from outside."""
+        if not self.used:
             return
         self.instances = list(_instances(self.broker))
+        troubled = [f"{each}: {each.trouble}" for each in self.instances if each.trouble]
+        if troubled:
+            more = f"; and {len(troubled) - NAMED} more" if len(troubled) > NAMED else ""
+            detail = f"{'; '.join(troubled[:NAMED])}{more}; see its log, and restart it"
+            yield Finding("instances", Health.BROKEN, detail)
+        else:
+            detail = f"{len(self.instances)} run, and nothing is known to be wrong with them"
+            yield Finding("instances", Health.GOOD, detail)
+
+    def check_versions(self) -> Iterator[Finding]:
+        """Whether all run the same version, and which should restart."""
+        if not self.used:
+            return
         everybody: list[SchedulerInfo | InstanceInfo] = [*self.alive, *self.instances]
         running = [(str(each), each.build) for each in everybody]
         newest = versions.newest(build for _, build in running)
@@ -127,14 +142,9 @@ class Processes:
             f"what is older should restart: {'; '.join(old[:NAMED])}{more}",
         )
 
-    def _used(self) -> bool:
-        """Whether the fleet is used: to ask more would be its first use."""
-        key = keys.fleet(self.broker.name)
-        return bool(self.broker.link.command("doctor", "EXISTS", key, key=key))
-
 
 def _instances(broker: Broker) -> Iterator[InstanceInfo]:
-    """All live instances, herd by herd."""
+    """All instances, herd by herd."""
     fleet = broker.fleet()
     ahead = iter([(herd, 0) for herd, state, _ in broker.herds() if state != "closed"])
     while asked := list(islice(ahead, MANY)):

@@ -42,9 +42,14 @@ function lease.touch()
   if args.agent == 'parent' then reminders.fire(100) end
 end
 
--- Notes which Tocsin the calling instance runs, for whoever looks after an upgrade.
-function lease.runs(version)
-  redis.call('HSET', key.agent(args.agent), 'version:' .. args.instance, version)
+-- Notes which Tocsin the calling instance runs, for whoever looks after an upgrade; and, if its process
+-- renews its lease (else `loops` is empty), that it did now, and how the process's loops are.
+function lease.runs(version, loops)
+  local noted = { 'version:' .. args.instance, version }
+  if loops ~= '' and not manual then
+    noted[3], noted[4] = 'loops:' .. args.instance, string.format('%.0f', wall) .. ' ' .. loops
+  end
+  redis.call('HSET', key.agent(args.agent), unpack(noted))
 end
 
 -- Hands back what an instance holds: `counted` when it died holding it. False if more is left.
@@ -75,7 +80,7 @@ function lease.gone(agent, instance, counted)
   if not release(agent, instance, counted) then return false end
   redis.call('ZREM', key.instances(agent), instance)
   redis.call('HDEL', key.agent(agent), 'suspect:' .. instance, 'turns:' .. instance,
-    'version:' .. instance)
+    'version:' .. instance, 'loops:' .. instance)
   journal(counted and 'lost' or 'left', { agent = agent, instance = instance })
   for _, ask in ipairs(redis.call('ZRANGE', key.answers(agent), 0, 999)) do
     if redis.call('EXISTS', key.message(ask)) == 0 then redis.call('ZREM', key.answers(agent), ask) end
