@@ -56,6 +56,9 @@ BUILDERS = 2
 REPLIES = 0.05
 """The share of waits that is answered."""
 
+SETTLE = 2.0
+"""Seconds in which schedulers that have just started look round."""
+
 IDLE = 10.0
 """Seconds for which it is looked at while nothing is due."""
 
@@ -232,12 +235,12 @@ def _row(url: str, parents: list[Caller], count: int, plain: redis.Redis) -> lis
 
 def _waiting(plain: redis.Redis, parent: Caller) -> int:
     partition = parent.fleet.partition(parent.herd)
-    return int(plain.zcard(keys.below(partition, "waiting", herd=parent.herd)))  # type: ignore[arg-type]
+    return int(plain.zcard(keys.below(partition, "waiting", herd=parent.herd)))
 
 
 def _idle(plain: redis.Redis, running: list[int]) -> list[str]:
     """Commands a second that the server runs, those in scripts too, its CPU and a scheduler's."""
-    time.sleep(2.0)  # they have looked round once
+    time.sleep(SETTLE)
     before = _commands(plain), _server_cpu(plain), sum(map(_cpu, running))
     time.sleep(IDLE)
     after = _commands(plain), _server_cpu(plain), sum(map(_cpu, running))

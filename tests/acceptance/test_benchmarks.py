@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from benchmarks import ask, fair, turnaround, turns
+from benchmarks import ask, fair, scale, turnaround, turns
 from benchmarks.measuring import Options
 
 
@@ -33,3 +33,13 @@ def test_the_benchmark_of_turns_runs():
     out = io.StringIO()
     turns.run(Options(1, (), 0, Console(file=out, width=120)))
     assert "bare RQ job" in out.getvalue() and out.getvalue().count(" ms ") == 2
+
+
+def test_the_benchmark_of_scale_runs(monkeypatch):
+    """It builds a fleet, and shows rates, memory, lag and what an idle fleet costs."""
+    monkeypatch.setattr(scale, "SETTLE", 0.1)
+    monkeypatch.setattr(scale, "IDLE", 0.5)
+    out = io.StringIO()
+    console = Console(file=out, width=120)
+    scale.run(Options(1, (), 0, console, herds=5, agents=10, due=10))
+    assert "bytes used" in out.getvalue() and out.getvalue().count(" ms ") >= 6

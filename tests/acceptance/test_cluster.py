@@ -88,7 +88,7 @@ async def test_a_bell_is_heard_whatever_node_it_rings_on(cluster, monkeypatch):
 @proves("P11", "P12")
 def test_a_slot_that_moves_key_by_key_refuses_calls_whole(cluster, monkeypatch):
     """While its keys are in two places nothing of a herd changes; when all are there it goes on."""
-    monkeypatch.setattr("tocsin.broker.connections.GIVE_UP_AFTER", 4.5)
+    monkeypatch.setattr("tocsin.broker.connections.GIVE_UP_AFTER", 5.5)
     with Broker.connect(cluster.url, fleet="moving") as broker:
         parent = broker.open_herd("h")
         parent.register("scout")
@@ -211,7 +211,7 @@ def listener(cluster: ClusterServers) -> OneServer | None:
 
 def test_one_node_that_is_gone_leaves_the_other_partitions_alone(monkeypatch):
     """A primary without a replica dies: its herds are unavailable, others work, timers fire."""
-    monkeypatch.setattr("tocsin.broker.connections.GIVE_UP_AFTER", 4.5)
+    monkeypatch.setattr("tocsin.broker.connections.GIVE_UP_AFTER", 5.5)
     with ClusterServers() as cluster:
         for server in cluster.servers:
             server.run("CONFIG SET", "cluster-require-full-coverage", "no")

@@ -40,8 +40,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("connections", "bells"):
         monkeypatch.setattr(f"tocsin.broker.{module}.ANSWER_WITHIN", 0.4)
     monkeypatch.setattr("tocsin.broker.connections.GIVE_UP_AFTER", 1.0)
+    monkeypatch.setattr("tocsin.broker.connections.FREE_WITHIN", 0.1)
     monkeypatch.setattr("tocsin.broker.bells.SILENCE", 0.4)
-    monkeypatch.setattr("tocsin.broker.bells._TURN", 0.1)
+    monkeypatch.setattr("tocsin.broker.bells.BREATH", 0.1)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 import typer.main
 
 from tests.architecture import generated
+from tests.architecture.test_deploying import AHEAD
 from tests.lua import sources
 from tocsin.broker import errors
 from tocsin.workers.cli.app import app
@@ -21,7 +22,9 @@ from tocsin.workers.cli.app import app
 PROJECT = generated.PROJECT
 ARCHITECTURE = (PROJECT / "ARCHITECTURE.md").read_text("utf-8")
 README = (PROJECT / "README.md").read_text("utf-8")
-DOCUMENTS = sorted(path.name for path in PROJECT.glob("*.md"))
+DOCUMENTS = sorted(
+    str(path.relative_to(PROJECT)) for path in [*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md")]
+)
 
 
 @pytest.mark.parametrize("path", generated.DOCUMENTS, ids=lambda path: path.name)
@@ -74,7 +77,7 @@ def test_every_file_that_a_document_names_is_there(name):
     """Links, and code spans that look like a path of this repository."""
     text = (PROJECT / name).read_text("utf-8")
     for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
-        assert (PROJECT / link).exists(), f"{name} links to {link}"
+        assert ((PROJECT / name).parent / link).exists(), f"{name} links to {link}"
     roots = "broker|scheduler|workers|tests|benchmarks|examples|docs"
     for span in re.findall(rf"`((?:{roots})/[\w./-]*)`", text):
         assert (PROJECT / span).exists(), f"{name} names {span}"
@@ -95,7 +98,7 @@ def commands() -> set[str]:
 def test_every_command_that_a_document_names_is_there(name):
     """`tocsin herd open ...`, in code spans and code blocks."""
     text = (PROJECT / name).read_text("utf-8")
-    known = commands()
+    known = commands() | AHEAD
     for line in re.findall(r"(?:`|^ *(?:\$ )?)tocsin ([a-z][a-z -]*)", text, re.MULTILINE):
         words = [word for word in line.split() if not word.startswith("-")]
         assert words[0] in known, f"{name}: there is no `tocsin {words[0]}`"

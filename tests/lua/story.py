@@ -368,8 +368,8 @@ def _views(broker: Broker, parent: Any, scheduler: Scheduler) -> None:
         assert look()
     broker.herds()
     fleet = broker.fleet()
-    broker.run(processes.report(fleet, scheduler.name, {"pid": 1}))
-    broker.run(processes.report(fleet, scheduler.name, None))
+    broker.run(processes.report(fleet.name, scheduler.name, {"pid": 1}))
+    broker.run(processes.report(fleet.name, scheduler.name, None))
     assert broker.run(processes.instances(fleet, "release")).instances
 
 

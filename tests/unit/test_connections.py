@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 import redis
 from redis import exceptions
 
-from tocsin.broker import AsyncBroker, Broker, agents, errors
+from tocsin.broker import AsyncBroker, Broker, agents, connections, errors
 from tocsin.broker.caller import Caller, Fleet
 from tocsin.broker.connections import (
     NotReplicatedError,
@@ -294,3 +296,16 @@ def test_a_slot_that_nobody_holds_is_a_line_that_is_down():
     with pytest.raises(exceptions.ConnectionError):
         server.find(SLOT_OF_A)
     assert sorted(server.asked) == ["a:1", "b:2"]
+
+
+def test_a_call_that_waits_for_a_connection_first_is_given_up_in_time_all_the_same():
+    """The last try begins early enough for both: a free connection, and an answer on it.
+
+    With 40 callers at once on a server that answers none of them, most wait for one first.
+    """
+    patience = Patience(Server("redis+cluster://h"))
+    began = time.monotonic()
+    longest = connections.FREE_WITHIN + connections.ANSWER_WITHIN
+    assert patience._last_try - began + longest <= connections.GIVE_UP_AFTER
+    with closing(Server("redis://h").connect()) as client:
+        assert vars(client.connection_pool)["timeout"] == connections.FREE_WITHIN

@@ -287,6 +287,8 @@ class EmbeddedServer:
             "maxmemory-policy": "noeviction",
             # A record with a text longer than 64 bytes takes half the memory it would by default.
             "hash-max-listpack-value": "1024",
+            # So does an inbox with one envelope take a sixth: a stream's node begins at this size.
+            "stream-node-max-bytes": "512",
             **self._options,
         }
         return [part for name, value in options.items() for part in (f"--{name}", value)]

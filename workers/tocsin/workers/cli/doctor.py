@@ -72,7 +72,7 @@ def doctor(
             *_server(info),
             *_eviction(info),
             *_memory(info),
-            *_persistence(info, lambda node=node: snapshots().get(node)),
+            *_persistence(info, node, snapshots),
         )
     ]
     findings += [
@@ -160,7 +160,9 @@ def _memory(info: Info) -> Iterator[Finding]:
         yield Finding("memory", Health.GOOD, detail)
 
 
-def _persistence(info: Info, snapshots: Callable[[], str | None]) -> Iterator[Finding]:
+def _persistence(
+    info: Info, node: Node, snapshots: Callable[[], Mapping[Node, str]]
+) -> Iterator[Finding]:
     if info.get("loading"):
         yield Finding("persistence", Health.WARNING, "the server is still loading its data")
     elif info.get("aof_enabled"):
@@ -170,7 +172,7 @@ def _persistence(info: Info, snapshots: Callable[[], str | None]) -> Iterator[Fi
             detail = "the last write of the append-only file failed; see the server's log and disk"
             yield Finding("persistence", Health.BROKEN, detail)
     else:
-        if snapshots() == "":
+        if snapshots().get(node) == "":
             kept = "nothing is kept: a restart of the server loses everything"
         else:
             kept = "snapshots only: a crash loses what was accepted since the last one"
