@@ -21,16 +21,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Nothing a person has set up for their own Python leaks in.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
-.PHONY: help demo test check chaos turns bench generate format clean
+.PHONY: help demo test test-mcp check chaos turns bench generate format clean
 
 help: ## What can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(STAMP) ## The main job on an embedded server, as a story (ARGS="--speed 60 --runner rq")
 	@$(BIN)/tocsin demo $(ARGS)
 
 test: $(STAMP) ## All tests, each worker on a private server of its own
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+test-mcp: $(STAMP) ## The official conformance suite, inspector and SDK against the MCP server (npm)
+	$(BIN)/python -m tests.workers.mcp.official
 
 check: $(STAMP) ## Linter, format, generated code, types, import rules
 	$(BIN)/ruff check .
@@ -57,7 +60,7 @@ format: $(STAMP) ## Format, sort imports, fix what the linter can fix
 	$(BIN)/ruff format .
 
 clean: ## Remove all that was made here
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is newer than what it depends on, so a second run starts at once.

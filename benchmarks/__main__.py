@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import ask, fair, fire, mail, memory, scale, soak, turnaround, turns, waits
+from benchmarks import ask, fair, fire, mail, mcp, memory, scale, soak, turnaround, turns, waits
 from benchmarks.measuring import Options
 
 BENCHMARKS: dict[str, Callable[[Options], None]] = {
@@ -23,6 +23,7 @@ BENCHMARKS: dict[str, Callable[[Options], None]] = {
     "turnaround": turnaround.run,
     "turns": turns.run,
     "ask": ask.run,
+    "mcp": mcp.run,
     "memory": memory.run,
     "soak": soak.run,
 }

@@ -70,7 +70,7 @@ def test_the_layers_look_down_only():
 def test_the_pure_files_do_no_io():
     """States, keys, rendering, validation and what makes calls import nothing that could."""
     folder = PROJECT / "broker/tocsin/broker"
-    pure = "states keys envelopes records rendering causes validation ids caller"
+    pure = "states keys envelopes records rendering framing causes validation ids caller"
     pure += " masking herds agents tasks requests asks inbox dead why timers alerts repairs"
     for name in pure.split():
         heavy = imported(folder / f"{name}.py") & {"redis", "socket", "asyncio", "threading", "os"}

@@ -5,6 +5,13 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+_TOKEN = re.compile(r"\btok_[A-Za-z0-9_-]{8,}")
+
+
+def without_tokens(text: str) -> str:
+    """`text` with the tokens of agents masked."""
+    return _TOKEN.sub("tok_***", text)
+
 
 def redacted(url: str) -> str:
     """`url` without its secrets: what may be shown, logged or put in an error.

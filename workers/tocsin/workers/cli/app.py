@@ -18,6 +18,7 @@ from tocsin.workers.cli import (
     doctor,
     herd,
     mail,
+    mcp,
     plan,
     receipts,
     scheduler,
@@ -54,6 +55,7 @@ for module in (
     dead,
     ask,
     why,
+    mcp,
     seat,
     settings,
 ):

@@ -26,7 +26,7 @@ from rich.text import Text
 
 from tocsin.broker.embedded import EmbeddedServerError
 from tocsin.broker.errors import BrokerError, Unavailable
-from tocsin.broker.masking import redacted
+from tocsin.broker.masking import redacted, without_tokens
 from tocsin.broker.urls import parse
 from tocsin.workers.cli.blocks import Line, clean
 
@@ -36,7 +36,6 @@ DEFECT = 70
 INTERRUPTED = 130
 
 _ENDLESS = 100_000  # columns; what is piped is never broken or cut
-_TOKEN = re.compile(r"\btok_[A-Za-z0-9_-]{8,}")
 _URL = re.compile(r"[a-z][a-z+]*://[^\s'\"<>]+")
 
 
@@ -60,7 +59,7 @@ class Output:
 
     def mask(self, text: str) -> str:
         """`text` without tokens and passwords."""
-        text = _TOKEN.sub("tok_***", _URL.sub(lambda url: redacted(url[0]), text))
+        text = without_tokens(_URL.sub(lambda url: redacted(url[0]), text))
         for secret in sorted(self._secrets, key=len, reverse=True):
             text = text.replace(secret, "***")
         return text

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from tocsin.broker.masking import without_tokens
 from tocsin.scheduler import AsyncScheduler
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -25,6 +26,11 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return without_tokens(super().format(record))
+
+
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -35,7 +41,7 @@ class _JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)
+        return without_tokens(json.dumps(line))
 
 
 def log_to_stderr(form: LogFormat = LogFormat.HUMAN, level: int = logging.INFO) -> None:
@@ -44,7 +50,7 @@ def log_to_stderr(form: LogFormat = LogFormat.HUMAN, level: int = logging.INFO) 
     if form is LogFormat.JSON:
         handler.setFormatter(_JsonLines())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        handler.setFormatter(_Lines("%(asctime)s %(levelname)-7s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 

@@ -22,6 +22,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec
 
 import typer
@@ -71,19 +72,24 @@ class Session:
     def __init__(
         self, out: Output, url: str | None = None, fleet: str | None = None, seat: str | None = None
     ) -> None:
-        given = {name: value for name, value in (("url", url), ("fleet", fleet)) if value}
         self.out = out
-        self.connection: Resolved[ConnectionSettings] = resolve_connection(
-            ConnectionSettings(**given)
-        )
-        """Where the fleet is, and from which layer that comes."""
-        out.hide(self.connection.settings.url)
-        out.hide(self.connection.settings.queues_url)
-        self.credentials = Credentials(self.connection.settings)
-        """The seats of this fleet on this machine."""
+        self._given = {name: value for name, value in (("url", url), ("fleet", fleet)) if value}
         self._given_seat = seat
         self._broker: Broker | None = None
         self._joined: Parent | Child | None = None
+
+    @cached_property
+    def connection(self) -> Resolved[ConnectionSettings]:
+        """Where the fleet is, and from which layer that comes."""
+        resolved = resolve_connection(ConnectionSettings(**self._given))
+        self.out.hide(resolved.settings.url)
+        self.out.hide(resolved.settings.queues_url)
+        return resolved
+
+    @cached_property
+    def credentials(self) -> Credentials:
+        """The seats of this fleet on this machine."""
+        return Credentials(self.connection.settings)
 
     @property
     def broker(self) -> Broker:
@@ -202,6 +208,12 @@ class Session:
         """The agent of the seat without joining: for looking only, it counts as no presence."""
         name, token = self._find_seat()
         return self._caller(name, self._stored(name, token).token)
+
+    def proofs(self) -> tuple[SeatName, tuple[str, ...]]:
+        """The seat and its tokens, without a call; of two, a rotation left one of them in force."""
+        name, token = self._find_seat()
+        stored = self._stored(name, token)
+        return name, (stored.token, *([stored.former] if stored.former else []))
 
     def _caller(self, name: SeatName, token: str) -> Caller:
         return Caller(self.broker.fleet(), *name, hash_token(token), self._instance(name))

@@ -1,0 +1,219 @@
+"""The tools: who has which, what they answer, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.requirements import proves
+from tests.workers.mcp.desk import joined, serving
+
+PARENT = """delegate watch task_wait task_show task_cancel agent_register agent_close roster message
+    ask ask_wait reply remind reroute inbox ack"""
+CHILD = "inbox ack message ask ask_wait reply progress done roster"
+
+
+async def test_each_role_has_its_own_tools_with_flat_schemas(herd, broker):
+    """A parent and a child are offered their own tools, described, with plain arguments."""
+    async with serving(broker) as base:
+        for agent, names in ((herd.parent, PARENT), (herd.scout, CHILD)):
+            async with joined(base, agent) as session:
+                tools = (await session.client.list_tools()).tools
+                assert [tool.name for tool in tools] == names.split()
+                for tool in tools:
+                    assert len(tool.description or "") > 40
+                    assert tool.input_schema["additionalProperties"] is False
+                    for field in tool.input_schema["properties"].values():
+                        assert field["description"]
+                        assert not field.keys() & {"$ref", "anyOf", "allOf", "oneOf", "properties"}
+
+
+async def test_the_main_story_through_two_sessions(herd, broker):
+    """A parent delegates, its child asks it, goes on with the answer, and is done: all by tools."""
+    async with (
+        serving(broker) as base,
+        joined(base, herd.parent) as parent,
+        joined(base, herd.scout) as scout,
+    ):
+        task = (await parent.data("delegate", agent="scout", description="Find how auth works"))[
+            "task"
+        ]["id"]
+        [mail] = (await scout.data("inbox"))["messages"]
+        assert mail["task_id"] == task and mail["relation"] == "your parent"
+        await scout.data("ack", messages=[mail["message_id"]])
+        await scout.data("progress", text="read auth.py", fraction=0.5)
+        asked = await scout.data(
+            "message", to="parent", body="Which branch?", expects_reply=True, task=task
+        )
+        assert (await parent.data("task_show", task=task))["task"]["state"] == "waiting"
+        [question] = (await parent.data("inbox"))["messages"]
+        assert question["message_id"] == asked["message_id"] and question["expects_reply"]
+        await parent.data("reply", message=asked["message_id"], body="main")
+        [answer] = (await scout.data("inbox"))["messages"]
+        assert answer["body"] == "main" and answer["reply_to"] == asked["message_id"]
+        await scout.data("done", task=task, summary="JWT, see auth.py")
+        ended = await parent.data("task_wait", tasks=[task])
+        assert ended["status"] == "settled" and ended["open"] == []
+        assert ended["settled"][0]["summary"] == "JWT, see auth.py"
+        assert "JWT, see auth.py" in await parent.text("task_show", task=task)
+
+
+async def test_the_other_tools_of_a_parent(herd, broker):
+    """Roster, watch, cancel, remind, reroute and close do what the library does."""
+    _, question = await herd.waiting()
+    async with serving(broker) as base, joined(base, herd.parent) as parent:
+        names = [each["agent"] for each in (await parent.data("roster"))["agents"]]
+        assert sorted(names) == ["parent", "planner", "scout"]
+        [task] = [each["id"] for each in (await parent.data("task_show", state="waiting"))["tasks"]]
+        assert await parent.data("watch", tasks=[task]) == {"settled": [], "open": [task]}
+        assert (await parent.data("remind", message=question))["message_id"]
+        assert (await parent.data("reroute", message=question, agent="parent"))["recipient"]
+        ended = await parent.data("task_cancel", task=task, reason="no longer needed")
+        assert ended["settlement"]["status"] == "cancelled"
+        await parent.data("agent_close", agent="planner")
+        assert (await parent.refusal("delegate", agent="planner", description="x"))["code"] == (
+            "agent_closed"
+        )
+        refused = await parent.refusal("agent_register", agent="new", profile="shell")
+        assert refused["code"] == "forbidden"
+
+
+Table = list[tuple[str, dict[str, Any], str]]
+
+BAD: Table = [
+    ("inbox", {"skip": -1}, "skip"),
+    ("inbox", {"mesage": "msg_x"}, "did you mean message"),
+    ("inbox", {"message": "task_00000000000000000000000aa"}, "is the id of a task"),
+    ("ack", {"messages": []}, "messages"),
+    ("ack", {"messages": ["task_00000000000000000000000aa"]}, "is the id of a task"),
+    ("message", {"to": "planner"}, "body is missing"),
+    ("message", {"to": "Planner!", "body": "x"}, "to"),
+    ("message", {"to": "planner", "body": "a\u0000b"}, "U+0000"),
+    ("ask", {"to": "nobody", "body": "x"}, "nobody"),
+    ("ask", {"to": "planner", "body": "x", "task": "msg_00000000000000000000000aa"}, "message"),
+    ("ask", {"to": "planner", "body": "x", "window_minutes": -1}, "window_minutes"),
+    ("ask_wait", {"ask_id": "task_00000000000000000000000aa"}, "is the id of a task"),
+    ("ask_wait", {"ask_id": "msg_00000000000000000000000aa"}, "msg_00000000000000000000000aa"),
+    ("reply", {"message": "nonsense", "body": "x"}, "is not an id"),
+    ("progress", {"text": "x", "fraction": 2}, "fraction"),
+    ("done", {"task": "task_00000000000000000000000aa"}, "task_00000000000000000000000aa"),
+    ("done", {"task": "msg_00000000000000000000000aa"}, "is the id of a message"),
+    ("done", {"task": "task_00000000000000000000000aa", "outcome": "perfect"}, "outcome"),
+    ("roster", {"x": 1}, "there is no argument"),
+]
+
+BAD_OF_PARENT: Table = [
+    ("delegate", {"agent": "nobody", "description": "x"}, "nobody"),
+    ("delegate", {"agent": "scout", "description": "x", "deadline_minutes": 0}, "deadline"),
+    ("watch", {"tasks": ["msg_00000000000000000000000aa"]}, "is the id of a message"),
+    ("task_wait", {"tasks": ["task_00000000000000000000000aa"]}, "task_0"),
+    ("task_show", {"task": "msg_00000000000000000000000aa"}, "is the id of a message"),
+    ("task_show", {"state": "lost"}, "state"),
+    ("task_cancel", {"task": "scout"}, "is not an id"),
+    ("agent_close", {"agent": "parent"}, "parent"),
+    ("remind", {"message": "task_00000000000000000000000aa"}, "is the id of a task"),
+    ("reroute", {"message": "msg_00000000000000000000000aa", "agent": "scout"}, "msg_0"),
+    ("agent_register", {"agent": "new"}, "profile is missing"),
+]
+
+
+async def test_bad_input_to_each_tool_is_refused_in_words(herd, broker):
+    """What is wrong is named, with what to do; an id of the wrong kind as such; nothing changes."""
+    async with (
+        serving(broker) as base,
+        joined(base, herd.parent) as parent,
+        joined(base, herd.scout) as scout,
+    ):
+        for session, table in ((scout, BAD), (parent, BAD_OF_PARENT)):
+            for tool, arguments, words in table:
+                error = await session.refusal(tool, **arguments)
+                assert words in error["detail"], (tool, arguments, error)
+                assert error["code"] in ("invalid_input", "unknown_agent") or (
+                    error["code"] in ("unknown_task", "unknown_message", "forbidden")
+                ), error
+        assert (await scout.data("inbox"))["messages"] == []
+        assert await herd.parent.tasks() == []
+
+
+async def test_the_outcomes_of_an_ask_have_codes_of_their_own(herd, broker):
+    """Silence is retryable, with its code of JSON-RPC; whoever works past the ceiling is not."""
+    async with (
+        serving(broker) as base,
+        joined(base, herd.scout, limit=0.2) as scout,
+    ):
+        one = await scout.data("ask", to="planner", body="Silent?", window_minutes=1)
+        await herd.later(minutes=2)
+        error = await scout.refusal("ask_wait", ask_id=one["ask_id"])
+        assert error["code"] == "no_reply" and error["retryable"]
+        assert error["json_rpc"]["code"] == -32001 and error["ask_id"] == one["ask_id"]
+        two = await scout.data("ask", to="planner", body="Busy?", ceiling_minutes=3)
+        await herd.later(minutes=2)
+        await herd.planner.progress("at it")
+        await herd.later(minutes=2)
+        error = await scout.refusal("ask_wait", ask_id=two["ask_id"])
+        assert error["code"] == "ceiling_active" and not error["retryable"]
+        assert error["json_rpc"]["data"]["code"] == "RENDEZVOUS_CEILING_ACTIVE"
+
+
+@proves("P13")
+async def test_a_tool_of_the_other_role_is_none(herd, broker):
+    """What is not in its list, an agent cannot call, nor touch what is another's (case 29)."""
+    task = await herd.working(herd.planner)
+    async with serving(broker) as base, joined(base, herd.scout) as scout:
+        with pytest.raises(Exception, match="there is no tool 'delegate' for you"):
+            await scout.call("delegate", agent="planner", description="x")
+        assert (await scout.refusal("done", task=task.id))["code"] in ("forbidden", "unknown_task")
+
+
+async def test_calls_of_a_model_are_activity_and_polling_is_none(herd, broker):
+    """Looking at the roster shows that a model works; reading mail and waiting show nothing."""
+
+    async def active_at():
+        [scout] = [each for each in await herd.parent.roster() if each.agent == "scout"]
+        return scout.active_at
+
+    async with (
+        serving(broker) as base,
+        joined(base, herd.scout, limit=0.2) as scout,
+    ):
+        await scout.data("roster")
+        asked = await scout.data("ask", to="planner", body="Which?")
+        before = await active_at()
+        await herd.later(minutes=1)
+        await scout.data("inbox")
+        await scout.data("ask_wait", ask_id=asked["ask_id"])
+        assert await active_at() == before
+        await scout.data("roster")
+        assert await active_at() > before
+
+
+def written(read):
+    """The text of a resource."""
+    [contents] = read.contents
+    return contents.text
+
+
+async def test_resources_and_prompts(herd, broker):
+    """The roster and a task's history can be read, and a prompt teaches a child the rules."""
+    task = await herd.working(herd.scout)
+    async with serving(broker) as base, joined(base, herd.parent) as parent:
+        client = parent.client
+        assert [each.name for each in (await client.list_resources()).resources] == ["roster"]
+        roster = await client.read_resource("tocsin://roster")
+        assert "scout" in [each["agent"] for each in json.loads(written(roster))]
+        found = await client.read_resource(f"tocsin://task/{task.id}")
+        told = json.loads(written(found))
+        assert told["task"]["state"] == "running"
+        assert "delegated" in [each["event"] for each in told["history"]]
+        for address in ("tocsin://nothing", "tocsin://task/nonsense"):
+            with pytest.raises(Exception, match="nothing|is not an id"):
+                await client.read_resource(address)
+        assert [each.name for each in (await client.list_prompts()).prompts] == [
+            "child_rules",
+            "parent_rules",
+        ]
+        rules = (await client.get_prompt("child_rules")).messages[0].model_dump_json()
+        for words in ("end of your turn does not end your task", "`ask`", "`done` once"):
+            assert words in rules

@@ -1,0 +1,291 @@
+"""What an HTTP request passes before it reaches the protocol: who may knock, and how often.
+
+In this order: the Host and Origin headers, how often, whose token, the size of the body, and the
+session. Nothing here is kept but counts of requests, and calls that are waited on at this moment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tocsin.broker.errors import (
+    BrokerError,
+    InvalidInput,
+    Unauthorized,
+    UnknownAgent,
+    UnknownHerd,
+)
+from tocsin.broker.validation import check_name, check_token
+from tocsin.workers.mcp.clients import limit_of, read_limit
+from tocsin.workers.mcp.visitors import Seat, Visitor
+
+SESSION, LIMIT = "mcp-session-id", "tocsin-limit"
+
+VISITOR, WAITS = "tocsin.visitor", "tocsin.limit"
+"""Where the scope of a request has its agent, and how long its calls may wait."""
+
+_SESSION_ID = re.compile(r"tocsin-(\d{1,4})-[0-9a-f]{32}")
+_PROOF = 3.0
+"""Seconds that the proof of a token at the beginning may take; after that each call proves it."""
+
+_MOST_KEPT = 10_000
+
+
+def read_bearer(header: str) -> Seat:
+    """The seat that `Authorization: Bearer herd/agent:token` proves to have."""
+    kind, _, rest = header.partition(" ")
+    name, colon, token = rest.strip().partition(":")
+    herd, slash, agent = name.partition("/")
+    if kind.lower() != "bearer" or not colon or not slash:
+        raise InvalidInput("mcp", "send the header `Authorization: Bearer herd/agent:token`")
+    check_name("mcp", "herd", herd)
+    check_name("mcp", "agent", agent)
+    return Seat(herd, agent, (check_token("mcp", token),))
+
+
+class Rates:
+    """How often each may come: so many at once, and so many a second from then on."""
+
+    def __init__(self, burst: float, per_second: float) -> None:
+        self._burst = burst
+        self._per_second = per_second
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def admit(self, who: str) -> float:
+        """0 if this one may come now, else in how many seconds."""
+        now = time.monotonic()
+        left, before = self._left.pop(who, (self._burst, now))
+        left = min(self._burst, left + (now - before) * self._per_second)
+        wait = 0.0 if left >= 1 else (1 - left) / self._per_second
+        self._left[who] = (left - 1 if wait == 0 else left, now)
+        if len(self._left) > _MOST_KEPT:
+            self._left.popitem(last=False)
+        return wait
+
+
+def refuse(status: int, code: str, detail: str, **headers: str) -> JSONResponse:
+    """A refusal of the gate, as JSON-RPC clients and people read it."""
+    error = {"code": -32000, "message": detail, "data": {"code": code.upper()}}
+    body = {"jsonrpc": "2.0", "id": None, "error": error}
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse(body, status_code=status, headers=names)
+
+
+class Gate:
+    """The first of two: judges a request by its headers, and says who makes it."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        security: TransportSecuritySettings,
+        visit: Callable[[Seat], Visitor],
+        rates: Rates,
+        strangers: Rates,
+    ) -> None:
+        self._app = app
+        self._security = TransportSecurityMiddleware(security)
+        self._visit = visit
+        self._rates = rates
+        self._strangers = strangers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = await self._security.validate_request(Request(scope)) or self._judge(scope)
+        await (refusal or self._app)(scope, receive, send)
+
+    def _judge(self, scope: Scope) -> Response | None:
+        host = (scope.get("client") or ("?",))[0]
+        if scope["path"] == "/health":
+            return self._too_often(self._strangers, host)
+        try:
+            seat = read_bearer(Headers(scope=scope).get("authorization", ""))
+        except BrokerError as error:
+            return self._too_often(self._strangers, host) or unauthorized(error.detail)
+        scope[VISITOR] = self._visit(seat)
+        return self._too_often(self._rates, f"{seat.herd}/{seat.agent}:{seat.tokens[0][-8:]}")
+
+    def _too_often(self, rates: Rates, who: str) -> Response | None:
+        wait = rates.admit(who)
+        if wait == 0:
+            return None
+        seconds = f"{wait:.0f}" if wait > 1 else "1"
+        return refuse(
+            429, "too_often", f"too many requests; try again in {seconds} s", retry_after=seconds
+        )
+
+
+def unauthorized(detail: str) -> Response:
+    """The refusal of a token."""
+    return refuse(401, "unauthorized", detail, www_authenticate='Bearer realm="tocsin"')
+
+
+class Sessions:
+    """The second: a session's id says all that there is to know of it.
+
+    What `initialize` told of the client is how long it waits; that stands in the id which this
+    server makes, and each server reads it there, after a restart too. An id of another kind is
+    unknown: 404, and the client begins anew. Where a client cancels a call that is waited on here,
+    the call ends as if its connection had been cut.
+    """
+
+    def __init__(self, app: ASGIApp, limit: float | None) -> None:
+        self._app = app
+        self._limit = limit
+        self._waited: dict[tuple[str, str], anyio.Event] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http" or scope["path"] == "/health":
+            await self._app(scope, receive, send)
+            return
+        if scope["method"] != "POST":
+            offered = refuse(405, "method", "this server takes POST alone", allow="POST")
+            await offered(scope, receive, send)
+            return
+        headers, body = Headers(scope=scope), await Request(scope, receive).body()
+        message = _read(body)
+        session = headers.get(SESSION)
+        first = message.get("method") in ("initialize", "server/discover")
+        refusal = await self._refusal(scope, headers, None if first else session, first=first)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        if message.get("method") == "initialize":
+            send = _with_session(send, _client(message))
+        if session and message.get("method") == "notifications/cancelled":
+            self._cancel(session, message)
+        await self._pass_on(scope, _replayed(body, receive), send, _call_of(session, message))
+
+    async def _refusal(
+        self, scope: Scope, headers: Headers, session: str | None, *, first: bool
+    ) -> Response | None:
+        known = _SESSION_ID.fullmatch(session) if session else None
+        if session and known is None:
+            return refuse(404, "unknown_session", "there is no such session; initialize anew")
+        scope[WAITS] = float(known[1]) if known else None
+        try:
+            if LIMIT in headers:
+                scope[WAITS] = read_limit(headers[LIMIT], f"the header {LIMIT}")
+            elif self._limit is not None:
+                scope[WAITS] = self._limit
+        except InvalidInput as error:
+            return refuse(400, error.code, error.detail)
+        return await _proof(scope[VISITOR]) if first else None
+
+    def _cancel(self, session: str, message: dict[str, Any]) -> None:
+        params = message.get("params")
+        number = params.get("requestId") if isinstance(params, dict) else None
+        waited = self._waited.get((session, json.dumps(number)))
+        if waited is not None:
+            waited.set()
+
+    async def _pass_on(
+        self, scope: Scope, receive: Receive, send: Send, call: tuple[str, str] | None
+    ) -> None:
+        if call is None:
+            await self._app(scope, receive, send)
+            return
+        cancelled, begun, ended = anyio.Event(), False, False
+        self._waited[call] = cancelled
+
+        async def sent(message: Message) -> None:
+            nonlocal begun, ended
+            begun = True
+            ended = message["type"] == "http.response.body" and not message.get("more_body")
+            await send(message)
+
+        try:
+            await self._app(scope, _until(cancelled, receive), sent)
+        finally:
+            self._waited.pop(call, None)
+        if cancelled.is_set() and begun and not ended:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    """The message of a body; what cannot be read is for the protocol to refuse."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _client(message: dict[str, Any]) -> str | None:
+    params = message.get("params")
+    info = params.get("clientInfo") if isinstance(params, dict) else None
+    name = info.get("name") if isinstance(info, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _call_of(session: str | None, message: dict[str, Any]) -> tuple[str, str] | None:
+    if session is None or message.get("method") != "tools/call":
+        return None
+    return session, json.dumps(message.get("id"))
+
+
+async def _proof(visitor: Visitor) -> Response | None:
+    """The refusal of a token that proves nobody; where the broker does not say, there is none."""
+    with anyio.move_on_after(_PROOF):
+        try:
+            await visitor.agent()
+        except (Unauthorized, UnknownHerd, UnknownAgent) as error:
+            return unauthorized(error.detail)
+        except BrokerError:
+            return None
+    return None
+
+
+def _with_session(send: Send, client: str | None) -> Send:
+    name = f"tocsin-{limit_of(client):.0f}-{secrets.token_hex(16)}"
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 200:
+            MutableHeaders(scope=message)[SESSION] = name
+        await send(message)
+
+    return sent
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> Message:
+        return left.pop() if left else await receive()
+
+    return received
+
+
+def _until(cancelled: anyio.Event, receive: Receive) -> Receive:
+    """What comes in, and at last that the client is gone, when it has cancelled."""
+
+    async def received() -> Message:
+        message: Message = {"type": "http.disconnect"}
+
+        async def wait() -> None:
+            await cancelled.wait()
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            message = await receive()
+            group.cancel_scope.cancel()
+        return message
+
+    return received

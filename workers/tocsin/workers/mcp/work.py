@@ -1,0 +1,251 @@
+"""Tools of tasks: a parent's to hand out and follow, a child's to report and end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from tocsin.broker import Settlement, Task
+from tocsin.broker.errors import Forbidden
+from tocsin.broker.framing import one_line, quoted
+from tocsin.workers.mcp.arguments import (
+    AgentName,
+    Key,
+    QuestionId,
+    Reason,
+    TaskId,
+    TaskIds,
+    minutes,
+)
+from tocsin.workers.mcp.mail import sent
+from tocsin.workers.mcp.toolbox import Answer, Toolbox, ToolCall
+
+box = Toolbox()
+
+_MOST_TASKS = 30
+
+
+def settled_line(ended: Settlement) -> str:
+    """How a task ended, with the words of its agent quoted."""
+    lines = [f"Task {ended.task_id} of {ended.agent} is {str(ended.status).replace('_', ' ')}."]
+    if ended.summary:
+        lines += [f"{ended.agent} says of it:", quoted(ended.summary)]
+    elif ended.ok:
+        lines.append("It gave no summary.")
+    if ended.error:
+        lines += ["Reason:", quoted(ended.error)]
+    return "\n".join(lines)
+
+
+def settlements(ended: Sequence[Settlement]) -> list[dict[str, Any]]:
+    """How tasks ended, as data."""
+    return [each.model_dump(mode="json", exclude_none=True) for each in ended]
+
+
+@box.tool()
+async def delegate(
+    call: ToolCall,
+    agent: AgentName,
+    description: Annotated[
+        str, Field(description="What to do, complete, with what a good result is.")
+    ],
+    deadline_minutes: Annotated[
+        float | None, Field(description="It times out after this; by default after a day.", gt=0)
+    ] = None,
+    watch: Annotated[
+        bool, Field(description="Wake you when it has ended; else you find that in your inbox.")
+    ] = True,
+    queue: Annotated[
+        bool, Field(description="If the agent is busy, let it wait for its turn.")
+    ] = False,
+    continues: Annotated[
+        str | None, Field(description="An ended task that this goes on with, 'task_...'.")
+    ] = None,
+    key: Key = None,
+) -> Answer:
+    """Hand a task to a child agent, and go on at once. It ends when the child calls done, or by a
+    cancel, a failure or its deadline; never because the child fell silent. Wait for it with
+    task_wait, or go on and be told in your inbox.
+    """
+    parent = await call.parent()
+    task = await parent.delegate(
+        agent,
+        description,
+        deadline=minutes(deadline_minutes),
+        watch=watch,
+        queue=queue,
+        continues=continues,
+        key=key,
+    )
+    told = "You will be woken when it ends." if watch else "Its end will be in your inbox."
+    return Answer(f"Delegated {task.id} to {agent}. {told}", {"task": _task(task)})
+
+
+def _task(task: Task) -> dict[str, Any]:
+    return task.model_dump(mode="json", exclude_none=True)
+
+
+@box.tool(repeats=True)
+async def watch(
+    call: ToolCall,
+    tasks: TaskIds,
+    wake: Annotated[
+        Literal["each", "all"], Field(description="Wake you at each end, or at the last alone.")
+    ] = "each",
+) -> Answer:
+    """Be woken when tasks end. Returns those that have ended already, and waits for none."""
+    parent = await call.parent()
+    ended = await parent.watch(*tasks, wake=wake)
+    still = [each for each in dict.fromkeys(tasks) if each not in {s.task_id for s in ended}]
+    text = [settled_line(each) for each in ended]
+    text += [f"Watched: {', '.join(still)}."] if still else []
+    return Answer("\n\n".join(text), {"settled": settlements(ended), "open": still})
+
+
+@box.tool(reads=True)
+async def task_show(
+    call: ToolCall,
+    task: Annotated[
+        str | None, Field(description="One task, 'task_...'; without it the newest are listed.")
+    ] = None,
+    state: Annotated[
+        Literal[
+            "created",
+            "running",
+            "waiting",
+            "completed",
+            "blocked",
+            "failed",
+            "cancelled",
+            "timed_out",
+        ]
+        | None,
+        Field(description="List those in this state only."),
+    ] = None,
+) -> Answer:
+    """Look at a task: its state, what it waits for, how it ended. Without an id: the newest."""
+    parent = await call.parent()
+    await call.works()
+    if task is not None:
+        found = await parent.task(task)
+        return Answer(_told(found), {"task": _task(found)})
+    tasks = await parent.tasks(state, limit=_MOST_TASKS)
+    rows = [
+        f"- {each.id} of {each.agent}: {each.state}, {one_line(each.description, 80)}"
+        for each in tasks
+    ]
+    brief = [_task(each) | {"description": one_line(each.description)} for each in tasks]
+    return Answer("\n".join(rows) or "There are no such tasks.", {"tasks": brief})
+
+
+def _told(task: Task) -> str:
+    lines = [
+        f"Task {task.id} of {task.agent} is {task.state}, its deadline {task.deadline:%F %T} UTC."
+    ]
+    if task.open_requests:
+        lines.append(f"It waits for answers to {', '.join(task.open_requests)}.")
+    lines += ["Its description:", quoted(task.description)]
+    if task.settlement:
+        lines.append(settled_line(task.settlement))
+    return "\n".join(lines)
+
+
+@box.tool(repeats=True, ends=True)
+async def task_cancel(call: ToolCall, task: TaskId, reason: Reason = None) -> Answer:
+    """Cancel a task. Its child is told to stop. A task that has ended stays as it ended."""
+    parent = await call.parent()
+    ended = await parent.cancel(task, reason=reason)
+    return Answer(settled_line(ended), {"settlement": settlements([ended])[0]})
+
+
+@box.tool()
+async def agent_register(
+    call: ToolCall,
+    agent: Annotated[str, Field(description="A new name: a-z, 0-9, '_' and '-'.")],
+    profile: Annotated[str, Field(description="How it is run: a profile the operator defined.")],
+    role: Annotated[str | None, Field(description="What it is for, in a few words.")] = None,
+    label: Annotated[str | None, Field(description="Its name for people.")] = None,
+) -> Answer:
+    """Add a child agent to your herd, run by one of the profiles that the operator defined. Its
+    name can then be used in delegate, message and ask.
+    """
+    await call.parent()
+    raise Forbidden(
+        "agent_register",
+        f"the operator has defined no runner profile {profile[:64]!r}; a child that somebody runs "
+        "is registered with `tocsin agent register`",
+    )
+
+
+@box.tool(repeats=True, ends=True)
+async def agent_close(call: ToolCall, agent: AgentName, reason: Reason = None) -> Answer:
+    """Close a child for good: its tasks are cancelled, and who waits for it is told."""
+    parent = await call.parent()
+    await parent.close(agent, reason=reason)
+    return Answer(f"Closed {agent}.", {"agent": agent, "state": "closed"})
+
+
+@box.tool()
+async def remind(call: ToolCall, message: QuestionId) -> Answer:
+    """Wake whoever an open question waits for, with the question quoted to it."""
+    parent = await call.parent()
+    done = await parent.remind(message)
+    return sent(done, f"Reminded of {message}: {done.message_id}.")
+
+
+@box.tool(repeats=True)
+async def reroute(call: ToolCall, message: QuestionId, agent: AgentName) -> Answer:
+    """Send an open question of your herd to another agent. The first answer from either counts."""
+    parent = await call.parent()
+    await parent.reroute(message, agent)
+    return Answer(f"{message} now waits for {agent}.", {"message_id": message, "recipient": agent})
+
+
+@box.tool()
+async def progress(
+    call: ToolCall,
+    text: Annotated[str, Field(description="How far you are, in a line.")],
+    fraction: Annotated[
+        float | None, Field(description="The share that is done, 0 to 1.", ge=0, le=1)
+    ] = None,
+) -> Answer:
+    """Say how far you are, so that who waits for you knows that you work. Wakes nobody."""
+    child = await call.child()
+    await child.progress(text, fraction)
+    return Answer("Noted.", {"noted": True})
+
+
+@box.tool(repeats=True, ends=True)
+async def done(
+    call: ToolCall,
+    task: TaskId,
+    outcome: Annotated[
+        Literal["completed", "blocked", "failed"],
+        Field(description="blocked: you cannot go on without something; failed: it went wrong."),
+    ] = "completed",
+    summary: Annotated[
+        str | None,
+        Field(description="What came of it: all that your parent gets to see of your work."),
+    ] = None,
+    error: Annotated[
+        str | None, Field(description="What went wrong, or what you would need to go on.")
+    ] = None,
+    override_reason: Annotated[
+        str | None,
+        Field(description="Why its open questions no longer matter; they are cancelled."),
+    ] = None,
+) -> Answer:
+    """End your task and hand your result to your parent. Call it once, when you are finished: the
+    end of your turn does not end the task. The first outcome counts. To wait for an answer, do not
+    call this: use ask.
+    """
+    child = await call.child()
+    ended = await child.done(
+        task, outcome, summary=summary, error=error, override_reason=override_reason
+    )
+    data = {"settlement": settlements([ended])[0]}
+    if ended.status != outcome:
+        return Answer(f"It had ended before, and stays {ended.status}.", data)
+    return Answer(f"Task {task} is {ended.status}. Your parent has your result.", data)
