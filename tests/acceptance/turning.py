@@ -25,8 +25,9 @@ SHORT: dict[str, Any] = {
     "lease_renewal": timedelta(milliseconds=500),
     "grace": timedelta(seconds=1),
     "journal_limit": 1_000_000,
+    "max_attempts": 1_000,
 }
-"""So that a turn whose worker was killed is missed soon."""
+"""So that a turn whose worker was killed is missed soon, and mail that was in many is not dead."""
 
 
 class Fleet:
