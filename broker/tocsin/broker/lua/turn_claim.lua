@@ -31,5 +31,5 @@ if not turns.work(args.agent) then
 end
 turns.begin(args.turn, runner)
 lease.touch()
-lease.runs(args.version)
+lease.runs(args.version, 'turning')
 return claimed()
