@@ -248,13 +248,12 @@ WORDS = {
 @pytest.mark.parametrize("name", PROFILES)
 def test_the_words_of_a_turn(name):
     """The user's command, then what runs one turn, allows our tools and goes on with a session."""
-    words = PROFILES[name].words(["claude", "--model", "opus"], "S1", tools=True)
+    words = PROFILES[name].words(["claude", "--model", "opus"], "S1")
     shown = ["JSON" if "TOCSIN_URL" in word or word.startswith("{") else word for word in words]
     assert " ".join(shown) == WORDS[name]
     assert not {"S1", "resume", "--resume", "--session"} & set(
-        PROFILES[name].words(["claude"], None, tools=True)
+        PROFILES[name].words(["claude"], None)
     )
-    assert "mcp" not in " ".join(PROFILES[name].words(["claude"], "S1", tools=False))
 
 
 def test_where_transcripts_are():

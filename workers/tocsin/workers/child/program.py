@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty
 from typing import TYPE_CHECKING
@@ -65,13 +64,12 @@ def run(running: Running) -> Ending:
 def _run(
     running: Running, runner: CommandRunner, profile: Profile, folder: Folder, output: Output
 ) -> Ending:
-    tools = find_spec("tocsin.workers.mcp") is not None
-    given = {**(profile.environ if tools else {}), **runner.env}
+    given = {**profile.environ, **runner.env}
     env = folder.environ(os.environ, runner.pass_env, given)
     cwd = Path(runner.cwd or tempfile.gettempdir()).expanduser()
     keeper = running.keeper
     keeper.start(
-        _words(running, runner, profile, tools=tools),
+        _words(running, runner, profile),
         cwd=cwd,
         env=env,
         stdin=folder.prompt,
@@ -95,12 +93,12 @@ def _run(
     return judge(runner, profile, output, keeper.status, datetime.now().astimezone())
 
 
-def _words(running: Running, runner: CommandRunner, profile: Profile, *, tools: bool) -> list[str]:
+def _words(running: Running, runner: CommandRunner, profile: Profile) -> list[str]:
     session = running.turn.session
     if runner.resume:
         resume = [word.replace("{session}", session) for word in runner.resume] if session else []
-        return [*profile.words(runner.command, None, tools=tools), *resume]
-    return profile.words(runner.command, session, tools=tools)
+        return [*profile.words(runner.command, None), *resume]
+    return profile.words(runner.command, session)
 
 
 def _await_end(running: Running, grace: float) -> None:

@@ -21,9 +21,8 @@ def patterns(*texts: str) -> tuple[re.Pattern[str], ...]:
 class Profile:
     """How one program runs turns. Its prompt always comes on standard input.
 
-    A turn's words are the runner's command, then `start`, `tools` (while our MCP server is there),
-    `allow`, `resume` where there is a session, and `last`. The command itself may hold options of
-    the user's.
+    A turn's words are the runner's command, then `start`, `tools`, `allow`, `resume` where there is
+    a session, and `last`. The command itself may hold options of the user's.
     """
 
     name: str
@@ -57,13 +56,13 @@ class Profile:
         """Whether it prints JSON events, which only its model's work makes it do."""
         return bool(self.start)
 
-    def words(self, command: Sequence[str], session: str | None, *, tools: bool) -> list[str]:
+    def words(self, command: Sequence[str], session: str | None) -> list[str]:
         """The words of a turn."""
         resume = [word.format(session=session) for word in self.resume] if session else []
         return [
             *command,
             *self.start,
-            *(self.tools if tools else ()),
+            *self.tools,
             *self.allow,
             *resume,
             *self.last,
