@@ -396,6 +396,7 @@ _CHANCE = [
     (re.compile(r"tok_[\w-]+"), "(token)"),
     (re.compile(r"(?<=_)[0-9a-z]{25}"), "(chance)"),
     (re.compile(r"(?<=wake:bell', b'\d{13}) \d+"), " (who listened by then)"),
+    (re.compile(r"((?:trail|>[\w/]+)', b')[0-9a-z ]*"), r"\1(marks)"),
 ]
 
 

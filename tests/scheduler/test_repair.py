@@ -24,8 +24,9 @@ from tocsin.scheduler import Scheduler
 STRAYS = {"agents": "nonsense", "due": "1:deadline:task_nonsense", "timers": "nonsense"}
 TASKS = {"waiting", "episodes", "tasks", "workload", "queue"}
 OF_PARTITIONS = {"timers", "herds", "forwards", "planned"}
-MADE_AGAIN = {*INDEXES, *OF_PARTITIONS} - {"leads"}
-"""What records know; what agents lead, the herds under them say anew."""
+MADE_AGAIN = {*INDEXES, *OF_PARTITIONS} - {"leads", "turning", "held"}
+"""What records know; what agents lead, the herds under them say anew, and of turns
+`test_launching.py` has tests."""
 ENDED = {"handled", "withdrawn"}
 
 
