@@ -43,9 +43,11 @@ end
 -- The same of all that is derived in a herd and its partition.
 function mend.types()
   all_typed(args.herd, { timers = key.timers(), herds = key.herds(), forwards = key.forwards(),
-    alerts = key.alerts(), alerted = key.alerted(), due = key.due(), waiting = key.waiting(),
-    episodes = key.episodes(), tasks = key.tasks(), agents = key.agents(), dead = key.dead(),
-    outbox = key.outbox(), arrivals = key.arrivals(), journal = key.journal() })
+    planned = key.planned(), lanes = key.lanes(), freed = key.freed(), alerts = key.alerts(),
+    alerted = key.alerted(), due = key.due(), waiting = key.waiting(), episodes = key.episodes(),
+    tasks = key.tasks(), agents = key.agents(), dead = key.dead(), outbox = key.outbox(),
+    arrivals = key.arrivals(), plans = key.plans(), turning = key.turning(), held = key.held(),
+    journal = key.journal() })
 end
 
 -- The same of an agent of this herd.
