@@ -14,7 +14,6 @@ import pytest
 import typer.main
 
 from tests.architecture import generated
-from tests.architecture.test_deploying import AHEAD
 from tests.lua import sources
 from tocsin.broker import errors
 from tocsin.workers.cli.app import app
@@ -98,7 +97,7 @@ def commands() -> set[str]:
 def test_every_command_that_a_document_names_is_there(name):
     """`tocsin herd open ...`, in code spans and code blocks."""
     text = (PROJECT / name).read_text("utf-8")
-    known = commands() | AHEAD
+    known = commands()
     for line in re.findall(r"(?:`|^ *(?:\$ )?)tocsin ([a-z][a-z -]*)", text, re.MULTILINE):
         words = [word for word in line.split() if not word.startswith("-")]
         assert words[0] in known, f"{name}: there is no `tocsin {words[0]}`"

@@ -118,6 +118,7 @@ def test_health_fails_when_timers_are_late(tmp_path: Path, url: str, fleet_name:
         report()
         late = finish(tmp_path, *health, "--max-lag", "0")
         assert late.returncode == 1 and "run more of them" in late.stdout
+        report()  # one of before that look may be too old by now
         assert finish(tmp_path, *health).returncode == 0
         report(left_out={"release-42": "no script can read it"})
         assert finish(tmp_path, *health, "--max-lag", "0").returncode == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import threading
 
 import httpx2
 import pytest
@@ -12,6 +13,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.requirements import proves
+from tests.waiting import wait_until_async
 from tests.workers.mcp.desk import (
     Session,
     answers,
@@ -23,6 +25,7 @@ from tests.workers.mcp.desk import (
     text_of,
 )
 from tocsin.broker import AsyncBroker
+from tocsin.broker.bells import Bells
 from tocsin.workers.mcp.gate import Rates, read_bearer
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
@@ -235,6 +238,24 @@ async def test_health_is_open_and_says_nothing_else(herd, broker):
     async with serving(broker) as base, client() as http:
         health = await http.get(f"{base}/health")
         assert (health.status_code, health.json()) == (200, {"healthy": True})
+
+
+async def test_health_fails_when_a_loop_of_the_process_has_stopped(herd, broker, monkeypatch):
+    """Case 32: the server answers, but nobody here hears bells any more."""
+    monkeypatch.setattr(Bells, "patience", 1.5)
+    mended = threading.Event()
+    monkeypatch.setattr(Bells, "_listen", lambda *_: mended.wait())
+    try:
+        async with serving(broker) as base, client() as http:
+            with broker.hear("channel", "mail", threading.Event()):
+
+                async def said() -> str:
+                    answer = await http.get(f"{base}/health")
+                    return answer.text if answer.status_code == 503 else ""
+
+                assert "bells has done nothing" in await wait_until_async(said, "it to fail")
+    finally:
+        mended.set()
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer h/a", "Bearer H/a:tok_x", "Bearer a:b:c"])

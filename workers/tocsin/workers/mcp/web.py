@@ -120,7 +120,8 @@ async def _healthy(broker: AsyncBroker) -> tuple[bool, str]:
             await broker.link.command("health", "PING")
         except BrokerError as error:
             return False, error.detail
-        return True, ""
+        troubles = [f"{each.loop} {each.trouble}" for each in broker.health() if each.trouble]
+        return not troubles, "; ".join(troubles)
     return False, f"the server did not answer within {_HEALTHY_WITHIN:g} s"
 
 
