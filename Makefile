@@ -9,11 +9,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 4
-# Of `make chaos`: how long things break, and the seed that decides what (one of its own if empty).
+# Of `make chaos`: how long things break, the seed that decides what (one of its own if empty), and
+# where: server, cluster or sentinel.
 SECONDS ?= 60
 SEED ?=
 # Of `make turns`: how many children.
 TURNS ?= 50
+TOPOLOGY ?= server
+# Of `make matrix`: the oldest redis-py that pyproject.toml allows, and another server's program,
+# such as Redis 7.0's (the one that Tocsin brings if empty).
+OLDEST ?= 6.0.0
+REDIS_SERVER ?=
+OLD_VENV := .venv-oldest
+OF_SERVERS := tests/tour tests/lua tests/broker tests/scheduler tests/acceptance/test_cluster.py tests/acceptance/test_sentinel.py
 # More arguments for pytest: make test ARGS="-k reminder"
 ARGS ?=
 
@@ -21,7 +29,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Nothing a person has set up for their own Python leaks in.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
-.PHONY: help demo test test-mcp check chaos turns bench generate format clean
+.PHONY: help demo test test-mcp matrix check chaos turns bench generate format clean
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,8 +50,15 @@ check: $(STAMP) ## Linter, format, generated code, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-chaos: $(STAMP) ## A fleet whose parts are killed, frozen and cut off (SECONDS=60 SEED=n)
-	$(BIN)/python -m tests.acceptance.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+matrix: $(STAMP) $(OLD_VENV)/.installed ## Tests on the oldest redis-py and another server (REDIS_SERVER=path)
+	$(OLD_VENV)/bin/python -m pytest -n $(WORKERS) tests/unit/test_connections.py $(OF_SERVERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --on cluster tests/broker tests/scheduler $(ARGS)
+ifneq ($(REDIS_SERVER),)
+	$(BIN)/python -m pytest -n $(WORKERS) --server-binary $(REDIS_SERVER) $(OF_SERVERS) $(ARGS)
+endif
+
+chaos: $(STAMP) ## A fleet whose parts are killed, frozen and cut off (SECONDS=60 SEED=n TOPOLOGY=cluster)
+	$(BIN)/python -m tests.acceptance.chaos --on $(TOPOLOGY) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 turns: $(STAMP) ## Children as turns of RQ: 50 on two workers, and whatever is killed (TURNS=50)
 	TURNS=$(TURNS) $(BIN)/python -m pytest tests/acceptance/test_turns.py --durations=10 $(ARGS)
@@ -60,7 +75,7 @@ format: $(STAMP) ## Format, sort imports, fix what the linter can fix
 	$(BIN)/ruff format .
 
 clean: ## Remove all that was made here
-	rm -rf $(VENV) .node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(OLD_VENV) .node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is newer than what it depends on, so a second run starts at once.
@@ -71,3 +86,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -c '' 2>/dev/null || { rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
+
+# The same with the oldest redis-py, and the newest of what leans on it.
+$(OLD_VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -m venv $(OLD_VENV)
+	@grep -v '^redis==' constraints.txt > $(OLD_VENV)/constraints.txt
+	@$(OLD_VENV)/bin/python -m pip install --quiet --constraint $(OLD_VENV)/constraints.txt --editable '.[dev]' 'redis[hiredis]==$(OLDEST)'
+	@touch $@

@@ -1,4 +1,4 @@
-"""One private, real server for each test worker; a fleet of its own for each test.
+"""Private, real servers for each test worker; a fleet of its own for each test.
 
 A server that cannot be started fails the tests: they are never skipped for it. After every test
 that had a fleet, its herds are closed and outlived, and nothing of them may be left (`leftovers`).
@@ -11,22 +11,32 @@ import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.fleets import Herd, HerdMaker
 from tests.leftovers import assert_nothing_outlives_its_owner
+from tests.topologies import TOPOLOGIES, ClusterServers, SentinelServers
 from tocsin.broker import AsyncBroker, Broker, ManualClock
-from tocsin.broker.embedded import EmbeddedServer
+from tocsin.broker.embedded import EmbeddedServer, binary
 from tocsin.scheduler import AsyncScheduler, Scheduler
+
+OF_REMINDERS = {f"P{number}" for number in range(1, 8)}
 
 _PASSED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--server-url",
-        help="run tests of `url` there, such as on a Cluster, not on a private server",
+        "--on",
+        choices=TOPOLOGIES,
+        help="run tests of `url` there, and only there",
+    )
+    parser.addoption(
+        "--server-binary",
+        type=Path,
+        help="start this server program, such as Redis 7.0's, not the one that Tocsin brings",
     )
 
 
@@ -34,7 +44,30 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "proves(*ids): the promises of tests/requirements.py that the test proves"
     )
+    if given := config.getoption("--server-binary"):
+        binary._bundled_binary = given.resolve
+    config.addinivalue_line("markers", "everywhere: runs on each topology")
     config.addinivalue_line("markers", "long: takes most of a minute, so it starts before others")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The tour, what proves a promise of reminders, and what says so, run wherever a fleet can be:
+    on one server, on a Cluster, and on what Sentinels watch."""
+    if "topology" in metafunc.fixturenames and not metafunc.config.getoption("--on"):
+        marked = metafunc.definition.get_closest_marker("everywhere") is not None
+        if marked or _is_of_the_tour(metafunc) or _is_about_reminders(metafunc):
+            metafunc.parametrize("topology", TOPOLOGIES, indirect=True)
+
+
+def _is_of_the_tour(metafunc: pytest.Metafunc) -> bool:
+    return metafunc.definition.path.parent.name == "tour"
+
+
+def _is_about_reminders(metafunc: pytest.Metafunc) -> bool:
+    marks = metafunc.definition.iter_markers("proves")
+    proven = {promise for mark in marks for promise in mark.args}
+    parts = metafunc.definition.path.parent.name in ("broker", "scheduler")
+    return parts and not proven.isdisjoint(OF_REMINDERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -71,7 +104,7 @@ def _own_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def server() -> Iterator[EmbeddedServer]:
     """A real server on a free port that keeps nothing, shared by the tests of one worker.
 
-    A test that kills, fills, flushes or reconfigures a server starts one of its own.
+    A test that kills, fills, flushes or reconfigures servers starts some of its own.
     """
     with EmbeddedServer(durable=False) as running:
         yield running
@@ -83,14 +116,34 @@ def server_url(server: EmbeddedServer) -> str:
     return server.url
 
 
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[ClusterServers]:
+    """A Cluster of three primaries, shared like the server."""
+    with TOPOLOGIES["cluster"]() as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def sentinel() -> Iterator[SentinelServers]:
+    """A primary with a replica and three Sentinels, shared like the server."""
+    with TOPOLOGIES["sentinel"]() as servers:
+        yield servers
+
+
 @pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
-    """The address of the shared server; with `fleet_name` it is a clean database."""
-    if given := request.config.getoption("--server-url"):
-        return str(given)
-    server: EmbeddedServer = request.getfixturevalue("server")
-    assert server.is_running(), "the shared server is gone: an earlier test ended or blocked it"
-    return server.url
+def topology(request: pytest.FixtureRequest) -> str:
+    """Where the test's fleet is: see `TOPOLOGIES`."""
+    return str(getattr(request, "param", None) or request.config.getoption("--on") or "server")
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, topology: str) -> str:
+    """The address of the shared servers; with `fleet_name` it is a clean database."""
+    shared: Any = request.getfixturevalue(topology)
+    assert shared.is_running(), (
+        f"the shared {topology} is gone: an earlier test ended or blocked it"
+    )
+    return str(shared.url)
 
 
 @pytest.fixture

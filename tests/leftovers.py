@@ -7,20 +7,17 @@ keys that are still there. Only what belongs to the fleet itself may be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import redis
-from redis.cluster import ClusterNode, RedisCluster
 
+from tests.topologies import operator
 from tocsin.broker import Broker, ManualClock, herds, keys
 from tocsin.broker.caller import Caller
 from tocsin.broker.clock import from_ms
-from tocsin.broker.connections import Server
 from tocsin.broker.ids import PARENT, make_id
-from tocsin.broker.urls import Shape
+from tocsin.broker.records import decode
 from tocsin.scheduler import Scheduler
 
 OF_THE_FLEET = {"fleet", "partition", "schedulers"}
@@ -30,19 +27,19 @@ _MOST_ROUNDS = 50
 def fleet_keys(client: redis.Redis, fleet: str) -> list[str]:
     """Every key of a fleet."""
     found = client.scan_iter(match=f"{keys.PREFIX}:{{{fleet}[:}}]*", count=1000)
-    return sorted(key.decode() for key in found)
+    return sorted(decode(key) for key in found)
 
 
 def herd_keys(url: str, fleet: str, herd: str | None = None) -> list[str]:
     """The keys that belong to herds of a fleet, or to one of them; for a test to look at."""
-    with _connected(url) as client:
+    with operator(url) as client:
         left = [key for key in fleet_keys(client, fleet) if keys.kind_of(key) not in OF_THE_FLEET]
     return [key for key in left if herd is None or f":h:{herd}" in key]
 
 
 def assert_nothing_outlives_its_owner(url: str, fleet: str) -> None:
     """Closes the fleet's herds, outlives all they left, and fails if something stays."""
-    with _connected(url) as client:
+    with operator(url) as client:
         present = fleet_keys(client, fleet)
         strangers = [key for key in present if keys.kind_of(key) is None]
         assert not strangers, f"keys of no kind that keys.KEYS lists: {strangers}"
@@ -53,7 +50,7 @@ def assert_nothing_outlives_its_owner(url: str, fleet: str) -> None:
         leaked = [key for key in left if keys.kind_of(key) not in OF_THE_FLEET]
         assert not leaked, f"{len(leaked)} keys outlived their owner: {leaked[:20]}"
         for key in left:
-            client.delete(key)
+            client.execute_command("DEL", key)  # `delete` makes a pipeline on a Cluster
 
 
 def _close_and_outlive(url: str, client: redis.Redis, fleet: str) -> None:
@@ -63,8 +60,8 @@ def _close_and_outlive(url: str, client: redis.Redis, fleet: str) -> None:
         for herd, _state, _tasks in broker.herds():
             agent = keys.below(record.partition(herd), "agent", herd=herd, agent=PARENT)
             token = client.hget(agent, "token")
-            assert isinstance(token, bytes), f"herd {herd} has no parent any more"
-            caller = Caller(record, herd, PARENT, token.decode(), make_id("inst"))
+            assert isinstance(token, str), f"herd {herd} has no parent any more"
+            caller = Caller(record, herd, PARENT, token, make_id("inst"))
             for _ in range(_MOST_ROUNDS * 1000):
                 if broker.run(herds.close_herd(caller)):
                     break
@@ -84,19 +81,3 @@ def _latest_timer(client: redis.Redis, fleet: str) -> int:
             last: Any = client.zrange(key, -1, -1, withscores=True)
             latest = max([latest, *(int(score) for _, score in last)])
     return latest
-
-
-@contextmanager
-def _connected(url: str) -> Iterator[redis.Redis]:
-    server = Server(url)
-    if server.place.shape is Shape.CLUSTER:
-        nodes = [ClusterNode(*node) for node in server.place.nodes]
-        client: Any = RedisCluster(startup_nodes=nodes)
-    else:
-        client = redis.Redis.from_url(
-            server.place.url_of(server.node_of(None) or server.find(None))
-        )
-    try:
-        yield client
-    finally:
-        client.close()

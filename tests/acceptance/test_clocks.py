@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-import redis
 
 from tests.acceptance.processes import Program
 from tests.fleets import reminders
 from tests.requirements import proves
+from tests.topologies import operator
 from tests.waiting import wait_until
 from tocsin.broker import Broker, HerdSettings, ScaledClock, errors
 from tocsin.scheduler import Scheduler
@@ -30,6 +30,7 @@ def fast(url: str, fleet_name: str) -> Iterator[Broker]:
 
 
 @proves("P1")
+@pytest.mark.everywhere
 def test_hosts_with_wrong_clocks(fast, url, fleet_name):
     """Case 22: the agents' host ahead, the scheduler's behind: reminded at the age set."""
     parent = fast.open_herd("h", settings=SETTINGS)
@@ -59,21 +60,16 @@ def _is_of_its_age(parent, reminder) -> None:
 
 
 @proves("P1")
+@pytest.mark.everywhere
 @pytest.mark.parametrize("when", ["before it waits", "while it waits"])
 def test_a_server_whose_clock_steps_back(fast, url, fleet_name, when):
     """Case 22: an hour back: no burst, no silent hour, no failed send.
 
     A step back looks the same as a last time that lies an hour ahead.
     """
-    client = redis.Redis.from_url(url)
-
-    def step_back() -> None:
-        partition = fast.fleet().partition("h")
-        seconds, micros = client.time()
-        ahead = seconds * 1000 + micros // 1000 + 3_600_000
-        client.hset(partition, "last", ahead)
-
-    step_back()
+    partition = fast.fleet().partition("h")
+    with operator(url) as client:
+        client.hset(partition, "last", round(time.time() * 1000) + 3_600_000)
     parent = fast.open_herd("h", settings=SETTINGS)
     scout = fast.join("h", "scout", parent.register("scout").token)
     parent.register("planner")
@@ -81,7 +77,8 @@ def test_a_server_whose_clock_steps_back(fast, url, fleet_name, when):
     scheduler = Scheduler(fast)
     if when == "while it waits":
         scout.message("planner", "?", task=task.id, expects_reply=True)
-        client.hincrby(fast.fleet().partition("h"), "offset", -3_600_000)
+        with operator(url) as client:
+            client.hincrby(partition, "offset", -3_600_000)
     else:
         scout.message("planner", "?", task=task.id, expects_reply=True)
 
@@ -92,7 +89,6 @@ def test_a_server_whose_clock_steps_back(fast, url, fleet_name, when):
     (reminder,) = reminders(parent.receive())
     _is_of_its_age(parent, reminder)
     assert scheduler.tick().get("reminders", 0) == 0
-    client.close()
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 import redis
@@ -19,10 +19,13 @@ from tests.lua.story import tell
 from tests.requirements import proves
 from tests.topologies import ClusterServers, OneServer
 from tests.waiting import wait_until, wait_until_async
-from tocsin.broker import AsyncBroker, Broker, errors, keys
-from tocsin.scheduler import Scheduler
+from tocsin.broker import AsyncBroker, Broker, Parent, errors, keys
+from tocsin.scheduler import AsyncScheduler, Scheduler
 
 pytestmark = pytest.mark.long
+
+SERVED_WITHIN = timedelta(seconds=2)
+"""How late a timer may be served while its server is well."""
 
 
 @pytest.fixture(scope="module")
@@ -41,19 +44,6 @@ def other_than(cluster: ClusterServers, server: OneServer) -> OneServer:
 def test_every_script_is_legal_on_a_cluster(cluster):
     """The story that runs every script, with each of its answers, as on one server."""
     tell(cluster.url, "story")
-
-
-def test_the_tour_goes_as_on_one_server(cluster):
-    """All of it, each test on a fleet whose 16 partitions are on all three primaries."""
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/tour"]
-    done = subprocess.run(
-        [sys.executable, *command, "--server-url", cluster.url],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
 
 
 def test_scripts_forgotten_by_one_node_are_sent_again(cluster):
@@ -237,6 +227,72 @@ def test_one_node_that_is_gone_leaves_the_other_partitions_alone(monkeypatch):
                 else:
                     assert parent.roster()
             assert Scheduler(broker, repair_every=None).tick() == {}
+
+
+@proves("P14", "P16")
+@pytest.mark.parametrize("kind", [AsyncScheduler, Scheduler])
+async def test_a_frozen_node_holds_up_no_other_timers(kind):
+    """Case 21: while a primary hangs and nobody replaces it, timers of the others are served within
+    2 s, and mail between their herds goes on; its own are when it thaws."""
+    with ClusterServers() as cluster:
+        for server in cluster.servers:
+            server.run("CONFIG SET", "cluster-require-full-coverage", "no")
+        with Broker.connect(cluster.url, fleet="part") as broker:
+            parents = [broker.open_herd(f"h{n}") for n in range(12)]
+            for parent in parents:
+                parent.register("scout")
+            where = {p: cluster.primary_of(p.caller.fleet.partition(p.herd)) for p in parents}
+            frozen = other_than(cluster, cluster.primary_of(keys.fleet("part")))
+            served = [parent for parent in parents if where[parent] is not frozen]
+            (waiting, *_) = [parent for parent in parents if where[parent] is frozen]
+            lasts = timedelta(milliseconds=500)
+            late = waiting.delegate("scout", "x", deadline=timedelta(seconds=3))
+            async with scheduling(kind, cluster.url) as scheduler:
+                await wait_until_async(lambda: scheduler.trouble()["report"] == "", "it to work")
+                frozen.freeze()
+                found = []
+                for _ in range(6):
+                    await asyncio.sleep(0.5)  # so that passes begin before, while and after
+                    for parent in served:
+                        made = parent.delegate("scout", "x", deadline=lasts, queue=True)
+                        found.append((parent, made.id))
+                for parent, task in found:
+                    await wait_until_async(partial(settled, parent, task), "the deadline", 30)
+                assert max(lateness(parent, task) for parent, task in found) <= SERVED_WITHIN
+                assert set(scheduler.trouble().values()) == {""}
+                frozen.thaw()
+                await wait_until_async(partial(settled, waiting, late.id), "the late one", 30)
+
+
+@asynccontextmanager
+async def scheduling(kind: Any, url: str) -> AsyncIterator[Any]:
+    """A scheduler of either kind at work."""
+    async with AsyncExitStack() as stack:
+        if kind is Scheduler:
+            scheduler: Any = Scheduler(stack.enter_context(Broker.connect(url, fleet="part")))
+            running: Any = asyncio.to_thread(scheduler.run)
+        else:
+            broker = await stack.enter_async_context(AsyncBroker.connect(url, fleet="part"))
+            scheduler = AsyncScheduler(broker)
+            running = scheduler.run()
+        task = asyncio.create_task(running)
+        try:
+            yield scheduler
+        finally:
+            scheduler.stop()
+            await task
+
+
+def settled(parent: Parent, task: str) -> bool:
+    """Whether it has come to an end."""
+    return parent.task(task).settlement is not None
+
+
+def lateness(parent: Parent, task: str) -> timedelta:
+    """How long after its deadline it ended."""
+    found = parent.task(task)
+    assert found.settlement is not None
+    return found.settlement.completed_at - found.deadline
 
 
 def test_urls_that_do_not_fit_the_servers_say_so(cluster, url):

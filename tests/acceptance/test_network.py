@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 import redis
@@ -21,6 +22,7 @@ from tests.acceptance.processes import Program
 from tests.fleets import bodies, token_of
 from tests.proxy import Proxy
 from tests.requirements import proves
+from tests.topologies import TOPOLOGIES, primaries
 from tests.waiting import wait_until_async
 from tocsin.broker import AsyncBroker, Broker, HerdSettings, agents, connections, errors, herds
 from tocsin.broker.embedded import EmbeddedServer
@@ -53,10 +55,10 @@ def only_bells(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def own() -> Iterator[EmbeddedServer]:
-    """A server for a test that ends, flushes or disturbs it."""
-    with EmbeddedServer(durable=False) as server:
-        yield server
+def own(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Servers for a test that ends, flushes or disturbs them: one, if nothing else is said."""
+    with TOPOLOGIES[getattr(request, "param", "server")]() as servers:
+        yield servers
 
 
 @asynccontextmanager
@@ -228,14 +230,16 @@ async def test_a_silent_server_blocks_nobody_who_begins_to_wait():
 
 
 @proves("P12")
+@pytest.mark.parametrize("own", TOPOLOGIES, indirect=True)
 @pytest.mark.usefixtures("only_bells")
 async def test_lines_killed_three_times_in_two_seconds(own):
     """Case 32: CLIENT KILL of every connection, three times: mail flows, bells ring again."""
-    with redis.Redis.from_url(own.url) as client:
+    with primaries(own.url) as clients:
         async with waiting_agent(own.url, own.url) as (parent, _, got):
             for text in ("one", "two", "three"):
-                client.client_kill_filter(_type="normal", skipme=True)
-                client.client_kill_filter(_type="pubsub", skipme=True)
+                for client in clients:
+                    client.client_kill_filter(_type="normal", skipme=True)
+                    client.client_kill_filter(_type="pubsub", skipme=True)
                 await parent.message("scout", text)
                 await wait_until_async(partial(got.__contains__, text), "the mail", timeout=SOON)
     assert got == ["before", "one", "two", "three"]

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
-import redis
 
 from tests.acceptance.processes import Program
 from tests.fleets import token_of
 from tests.requirements import proves
+from tests.topologies import TOPOLOGIES, operator
 from tests.waiting import wait_until
 from tocsin.broker import Broker, HerdSettings, Parent, keys
 from tocsin.broker.embedded import EmbeddedServer
@@ -95,15 +95,16 @@ WAITS = 30_000
 
 
 @proves("P1", "P16")
+@pytest.mark.parametrize("on", ["server", "cluster"])
 @pytest.mark.parametrize(
     "stop", [Program.kill, Program.freeze], ids=["killed", "frozen, and thawed after"]
 )
-def test_the_scheduler_that_works_a_partition_stops(stop: Callable[[Program], None]):
+def test_the_scheduler_that_works_a_partition_stops(stop: Callable[[Program], None], on: str):
     """Case 21: another goes on within 2 s, from where it was, and nothing fires twice."""
     settings = HerdSettings(stale_wait_threshold=1, journal_limit=100, reply_timeout=timedelta(0))
     with (
-        EmbeddedServer(durable=False) as server,
-        redis.Redis.from_url(server.url, decode_responses=True) as client,
+        TOPOLOGIES[on]() as server,
+        operator(server.url) as client,
         Broker.connect(server.url, fleet="f") as broker,
     ):
         parent = broker.open_herd("h", settings=settings)

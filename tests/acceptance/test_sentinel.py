@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 
@@ -12,6 +10,7 @@ import pytest
 
 from tests.acceptance.load import working
 from tests.acceptance.test_cluster import follows
+from tests.fleets import bodies
 from tests.requirements import proves
 from tests.topologies import OneServer, SentinelServers
 from tests.waiting import wait_until_async
@@ -25,19 +24,6 @@ def watched() -> Iterator[SentinelServers]:
     """Shared by the tests that leave it whole."""
     with SentinelServers() as servers:
         yield servers
-
-
-def test_the_tour_goes_as_on_one_server(watched):
-    """All of it, through what the Sentinels say."""
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/tour"]
-    done = subprocess.run(
-        [sys.executable, *command, "--server-url", watched.url],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
 
 
 def test_some_sentinels_may_be_away(watched):
@@ -64,6 +50,25 @@ async def test_failovers_under_load():
                 await load.goes_on()
                 await asyncio.to_thread(primary.start)
                 await wait_until_async(partial(follows, primary), "it to be a replica", 30)
+
+
+@proves("P11")
+async def test_who_slept_through_a_failover_asks_again(monkeypatch):
+    """A primary that was killed comes back empty, as one: nobody who knew it of old believes it."""
+    monkeypatch.setattr("tocsin.broker.connections.FOUND_FOR", 1.0)
+    with SentinelServers(replicas=1) as servers:
+        async with (
+            AsyncBroker.connect(servers.url, durability="replicated") as sure,
+            AsyncBroker.connect(servers.url) as broker,
+        ):
+            opened = await sure.open_herd("h")
+            parent = await broker.join("h", "parent", opened.token)
+            server, before = broker.server, servers.primary
+            before.kill()
+            await wait_until_async(partial(replaced, servers, before), "the promotion", 60)
+            await asyncio.to_thread(before.start)  # they make it a replica 10 s later
+            assert server.node_of(None) == before.node, "so it is still believed"
+            assert bodies(await parent.receive()) == []
 
 
 def replaced(servers: SentinelServers, primary: OneServer) -> bool:

@@ -7,45 +7,45 @@ import logging
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
-import redis
 
 from tests.asking import hears
 from tests.fleets import bodies, reminders, token_of
 from tests.requirements import proves
+from tests.topologies import TOPOLOGIES, ClusterServers, operator, primaries, scripts_run
 from tests.waiting import wait_until_async
 from tocsin.broker import AsyncBroker, HerdSettings, ManualClock, errors, keys
-from tocsin.broker.embedded import EmbeddedServer
 from tocsin.scheduler import AsyncScheduler
 
 
 @pytest.fixture
-def own() -> Iterator[EmbeddedServer]:
-    """A server of the test's own, to be emptied and filled."""
-    with EmbeddedServer(durable=False) as server:
-        yield server
+def own(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Servers of the test's own, to be emptied and filled: one, if nothing else is said."""
+    with TOPOLOGIES[getattr(request, "param", "server")]() as servers:
+        yield servers
 
 
 @pytest.fixture
-def client(own) -> Iterator[redis.Redis]:
+def client(own) -> Iterator[Any]:
     """An operator's client of it."""
-    with redis.Redis.from_url(own.url, decode_responses=True) as client:
+    with operator(own.url) as client:
         yield client
 
 
-def scripts_run(client: redis.Redis) -> int:
-    """How many scripts the server was asked to run."""
-    ran = client.info("commandstats")
-    return sum(int(ran.get(f"cmdstat_{by}", {}).get("calls", 0)) for by in ("eval", "evalsha"))
+on_a_cluster_too = pytest.mark.parametrize("own", ["server", "cluster"], indirect=True)
 
 
-async def test_all_keys_deleted_while_agents_wait(own, client, caplog, monkeypatch):
+@on_a_cluster_too
+async def test_all_keys_deleted_while_agents_wait(own, caplog, monkeypatch):
     """Case 5: FLUSHALL, five sends, and each waiting agent hears at once that its herd is gone.
 
-    No hot loop: a handful of log lines, hardly a command, a CPU that idles; the scheduler included.
+    Of a node of a Cluster to which the bells do not listen, at its next slow look. No hot loop: a
+    handful of log lines, hardly a command, a CPU that idles; the scheduler included.
     """
-    monkeypatch.setattr("tocsin.broker._async.agent.SLOW_POLL", 3600.0)
+    clustered = isinstance(own, ClusterServers)
+    monkeypatch.setattr("tocsin.broker._async.agent.SLOW_POLL", 2.0 if clustered else 3600.0)
     caplog.set_level(logging.INFO, "tocsin")
     async with AsyncBroker.connect(own.url, fleet="f") as broker:
         renewal = HerdSettings(lease_renewal=timedelta(seconds=0.2))
@@ -62,7 +62,9 @@ async def test_all_keys_deleted_while_agents_wait(own, client, caplog, monkeypat
         running = asyncio.create_task(scheduler.run())
         assert await agents[0].next_turn(timeout=0.3) is None, "by now all of them wait"
 
-        client.flushall()
+        with primaries(own.url) as servers:
+            for server in servers:
+                server.flushall()
         for number in range(5):
             with pytest.raises(errors.UnknownHerd) as gone:
                 await parent.message("scout", str(number))
@@ -70,9 +72,9 @@ async def test_all_keys_deleted_while_agents_wait(own, client, caplog, monkeypat
         ended = await asyncio.wait_for(asyncio.gather(*working, return_exceptions=True), 10)
         assert [type(end) for end in ended] == [errors.UnknownHerd] * 5
 
-        before, cpu = scripts_run(client), time.process_time()
+        before, cpu = scripts_run(own.url), time.process_time()
         await asyncio.sleep(2.0)
-        assert scripts_run(client) - before < 50
+        assert scripts_run(own.url) - before < 50
         assert time.process_time() - cpu < 0.5
         assert not running.done()
         assert len(caplog.records) < 15, [record.message for record in caplog.records]
@@ -80,6 +82,7 @@ async def test_all_keys_deleted_while_agents_wait(own, client, caplog, monkeypat
         await running
 
 
+@on_a_cluster_too
 async def test_a_stream_deleted_while_an_agent_waits(own, client, caplog):
     """Case 5: five sends before it notices: its mail, in order, and nothing is logged."""
     async with AsyncBroker.connect(own.url, fleet="f") as broker:
@@ -90,7 +93,8 @@ async def test_a_stream_deleted_while_an_agent_waits(own, client, caplog):
         await hears(scout)
         waiting = asyncio.create_task(scout.next_turn(timeout=30))
         partition = (await broker.fleet()).partition("h")
-        assert client.delete(keys.below(partition, "inbox", herd="h", agent="scout")) == 1
+        key = keys.below(partition, "inbox", herd="h", agent="scout")
+        assert client.execute_command("DEL", key) == 1
         for number in range(5):
             await parent.message("scout", str(number))
         got, turn = list[str](), await waiting
@@ -121,10 +125,10 @@ async def test_memory_is_full_while_waits_expire(own, client, caplog):
         with pytest.raises(errors.Unavailable, match="memory of .* is full"):
             await AsyncScheduler(broker).tick()
         scheduler = AsyncScheduler(broker)
-        before, until = scripts_run(client), time.monotonic() + 1.5
+        before, until = scripts_run(own.url), time.monotonic() + 1.5
         running = asyncio.create_task(scheduler.run())
         await wait_until_async(lambda: time.monotonic() > until, "it to try again a few times")
-        assert scripts_run(client) - before < 17 * 10, (
+        assert scripts_run(own.url) - before < 17 * 10, (
             "16 partitions and a herd, less than ten times"
         )
         told = [record.message for record in caplog.records]

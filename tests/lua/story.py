@@ -21,9 +21,9 @@ from tocsin.broker import (
     agents,
     alerts,
     asks,
-    connections,
     dead,
     errors,
+    failures,
     herds,
     inbox,
     plans,
@@ -48,7 +48,7 @@ def listen(patch: pytest.MonkeyPatch) -> Heard:
 
     def read(call: scripts.Call[Any], answer: Any) -> Any:
         heard[call.script.name].add(decode(answer)[0])
-        return connections.read(call, answer)
+        return failures.read(call, answer)
 
     patch.setattr(link, "read", read)
     return heard

@@ -384,7 +384,7 @@ def test_mail_between_herds_waits_while_the_memory_is_full(full):
     sent = full.scout.message("other/parent", "hello")
     full.fill()
 
-    assert forwarding.forward(full.broker).counts == {"news": 1, "forwards_put_off": 1}
+    assert forwarding.Forwarding(full.broker).turn().counts == {"news": 1, "forwards_put_off": 1}
 
     assert full.scout.receipt(told.message_id).state == "handled"
     waits = full.scout.receipt(sent.message_id)

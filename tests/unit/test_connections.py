@@ -18,11 +18,10 @@ from tocsin.broker.connections import (
     NotReplicatedError,
     Patience,
     Server,
-    failure,
     is_passing,
-    read,
 )
 from tocsin.broker.embedded import EmbeddedServer
+from tocsin.broker.failures import failure, read
 
 SECRET = "pa55w0rd"
 

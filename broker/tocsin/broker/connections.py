@@ -1,4 +1,4 @@
-"""Connections to the servers of a fleet, and what can go wrong there as errors of ours.
+"""Connections to the servers of a fleet, and how long one is tried when it fails.
 
 The one module that knows topology: which server holds a key, how that is found out, and which
 errors say that it has changed. Calls share a small pool for each server; what listens (the bells)
@@ -12,11 +12,12 @@ import asyncio
 import random
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from threading import Lock
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
 import redis
@@ -27,7 +28,7 @@ from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
-from tocsin.broker.errors import CODES, BrokerError, InvalidEnvelope, InvalidInput, Unavailable
+from tocsin.broker.errors import InvalidInput
 from tocsin.broker.masking import redacted
 from tocsin.broker.records import decode
 from tocsin.broker.scripts import Call
@@ -52,7 +53,14 @@ REPEATS = 3
 take over, only time counts."""
 
 FIND_WITHIN = 2.0
-"""Seconds that looking for the server of a key takes at most; half of it for each that is asked."""
+"""Seconds that looking for the server of a key takes at most, whatever hangs."""
+
+HEAD_START = 0.25
+"""Seconds after which the next server is asked, too, who has what. The first answer counts."""
+
+FOUND_FOR = 2.0
+"""Seconds for which new connections trust what Sentinels said. A server that was killed and started
+again is a primary for a moment, maybe an empty one, to whoever still holds it for that."""
 
 REPLICATED_WITHIN = 2.0
 """Seconds a replica has to say that it has what a call wrote, where that is asked for."""
@@ -105,6 +113,7 @@ class Server:
         self._hint: tuple[Node, ...] = ()
         self._searching = Lock()
         self._searches = 0
+        self._found_at = 0.0
 
     # ------------------------------------------------------------------ who has what
 
@@ -150,7 +159,7 @@ class Server:
         return None if node in self._doubted else node
 
     def find(self, key: str | None) -> Node:
-        """The server that holds a key (None: any), asking who has what for `FIND_WITHIN` at most.
+        """The server that holds a key (None: any), looked for within `FIND_WITHIN`.
 
         One looks for all: who comes meanwhile waits for the same answer, and gets the same error.
         """
@@ -159,6 +168,7 @@ class Server:
             if self._searches == seen:
                 try:
                     self._map = self._search()
+                    self._found_at = time.monotonic()
                     self._doubted, self._hint = frozenset(), ()
                 finally:
                     self._searches += 1
@@ -175,23 +185,40 @@ class Server:
                 self._hint = (Node(error.host or node.host, int(error.port)),)
 
     def _search(self) -> _Map:
-        """Asks, whoever was not doubted first, until one tells."""
-        until = time.monotonic() + FIND_WITHIN
+        """Asks, whoever was not doubted first, until one tells. Who hangs holds up no other."""
         known, named = list(self.nodes), list(self.place.nodes)
         random.shuffle(known)
         random.shuffle(named)
-        told = named if self.place.shape is Shape.SENTINEL else [*self._hint, *known, *named]
+        watched = self.place.shape is Shape.SENTINEL
+        told = named if watched else [*self._hint, *known, *named]
         wanted = sorted(dict.fromkeys(told), key=self._doubted.__contains__)
-        last: Exception = exceptions.ConnectionError("none of the url's servers answers")
-        for node in wanted:
-            if time.monotonic() > until:
-                break
+        ask = self._ask_sentinel if watched else self._ask_node
+        outcomes: SimpleQueue[_Map | Exception] = SimpleQueue()
+
+        def put(node: Node) -> None:
             try:
-                if self.place.shape is Shape.SENTINEL:
-                    return self._ask_sentinel(node)
-                return self._ask_node(node)
-            except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
-                last = error
+                outcomes.put(ask(node))
+            except Exception as error:  # is raised by who waits for it, or does not count
+                outcomes.put(error)
+
+        last: Exception = exceptions.ConnectionError("none of the url's servers answers in time")
+        until, open_questions = time.monotonic() + FIND_WITHIN, 0
+        while wanted or open_questions:
+            wait = until - time.monotonic()
+            if wait <= 0:
+                break
+            if wanted:
+                Thread(target=put, args=(wanted.pop(0),), name="tocsin-find", daemon=True).start()
+                open_questions += 1
+                wait = min(wait, HEAD_START)
+            with suppress(Empty):
+                outcome = outcomes.get(timeout=wait)
+                open_questions -= 1
+                if isinstance(outcome, _Map):
+                    return outcome
+                if not is_lost(outcome):
+                    raise outcome
+                last = outcome
         raise last
 
     def _ask_node(self, node: Node) -> _Map:
@@ -223,8 +250,7 @@ class Server:
         return _Map.of([(0, _SLOTS - 1, node)])
 
     def _ask(self, url: str, *command: str) -> Any:
-        limit = FIND_WITHIN / 2
-        options = {"socket_timeout": limit, "socket_connect_timeout": limit}
+        options = {"socket_timeout": FIND_WITHIN, "socket_connect_timeout": FIND_WITHIN}
         line = self._from_url(
             url, redis.ConnectionPool, **options, **_once(Retry)
         ).make_connection()
@@ -257,19 +283,32 @@ class Server:
             "user and password as %XX, and only options that redis-py knows",
         )
 
+    def _greeting(self, greet: Any) -> dict[str, Any]:
+        return {"redis_connect_func": greet} if self.place.shape is Shape.SENTINEL else {}
+
+    def _greet(self, line: Any) -> None:
+        self._ask_anew()
+        line.on_connect()
+
+    async def _greet_async(self, line: Any) -> None:
+        self._ask_anew()
+        await line.on_connect()
+
+    def _ask_anew(self) -> None:
+        if time.monotonic() - self._found_at > FOUND_FOR:
+            raise exceptions.ConnectionError("a new connection, so Sentinels have to be asked")
+
     def connect(self, node: Node = ONLY) -> redis.Redis:
         """A client for calls from threads."""
-        url = self.place.url_of(node)
-        return redis.Redis(
-            connection_pool=self._from_url(url, redis.BlockingConnectionPool, **_calls(Retry))
-        )
+        url, kind = self.place.url_of(node), redis.BlockingConnectionPool
+        options = _calls(Retry) | self._greeting(self._greet)
+        return redis.Redis(connection_pool=self._from_url(url, kind, **options))
 
     def connect_async(self, node: Node = ONLY) -> redis.asyncio.Redis:
         """A client for calls from an event loop."""
         url = self.place.url_of(node)
-        return redis.asyncio.Redis(
-            connection_pool=self._from_url(url, _AsyncPool, **_calls(AsyncRetry))
-        )
+        options = _calls(AsyncRetry) | self._greeting(self._greet_async)
+        return redis.asyncio.Redis(connection_pool=self._from_url(url, _AsyncPool, **options))
 
     def connect_plain(self) -> redis.Redis:
         """A client for what is not ours and speaks plain Redis (RQ), of the primary of now.
@@ -294,7 +333,7 @@ class Server:
             self.place.url_of(node),
             redis.ConnectionPool,
             socket_timeout=ANSWER_WITHIN,
-            **_once(Retry) | {"client_name": "tocsin-bells"},
+            **_once(Retry) | {"client_name": "tocsin-bells"} | self._greeting(self._greet),
         )
         # Whatever the url says: in protocol 2 what was subscribed to comes as plain answers.
         pool.connection_kwargs["protocol"] = 2
@@ -410,73 +449,3 @@ class Patience:
         elif self._failures > REPEATS:
             return None
         return None if time.monotonic() + pause > self._last_try else pause
-
-
-_WRITTEN_OVER = "a record that the server keeps cannot be read, so somebody wrote over it"
-_SEE_DOCTOR = "see what `tocsin doctor` finds"
-
-
-def failure(operation: str, url: str, error: exceptions.RedisError) -> BrokerError:
-    """What a failure of the server or the way to it means to the caller."""
-    where = redacted(url)
-    if isinstance(error, exceptions.AuthenticationError):
-        return Unavailable(operation, f"{where} refused the user or password of the URL")
-    if isinstance(error, exceptions.MovedError) and parse(url).shape is Shape.SINGLE:
-        return Unavailable(
-            operation, f"{where} is one node of a Cluster; write redis+cluster:// with its address"
-        )
-    unknown = (
-        "whether this call took effect is unknown. With a `key` it may be repeated, because it "
-        "takes effect once"
-    )
-    if is_lost(error):
-        return Unavailable(
-            operation,
-            f"no answer from {where}; see that the server runs and is reachable, then try again: "
-            f"{unknown}",
-        )
-    if is_passing(error):
-        return Unavailable(
-            operation,
-            f"{where} has no server that takes this call at the moment, because a primary is being "
-            f"replaced or slots are moving ({str(error)[:100]}); try again: {unknown}",
-        )
-    if isinstance(error, NotReplicatedError):
-        return Unavailable(
-            operation,
-            f"{where} took this call, and no replica confirmed it within {REPLICATED_WITHIN:g} s; "
-            f"see that a replica runs and keeps up, then try again: {unknown}",
-        )
-    if isinstance(error, exceptions.OutOfMemoryError):
-        return Unavailable(
-            operation,
-            f"the memory of {where} is full, so new work is refused whole; let agents take and ack "
-            "mail, or raise maxmemory, then try again",
-        )
-    if "WRONGTYPE" in str(error):
-        return InvalidEnvelope(operation, f"{_WRITTEN_OVER} ({str(error)[:100]}); {_SEE_DOCTOR}")
-    return Unavailable(operation, f"{where} answered: {str(error)[:300]}")
-
-
-@contextmanager
-def failures_of(operation: str, url: str) -> Iterator[None]:
-    """While inside, failures of a plain client are raised as errors of ours."""
-    try:
-        yield
-    except exceptions.RedisError as error:
-        raised = failure(operation, url, error)
-    else:
-        return
-    raise raised  # outside, because that error may quote the password
-
-
-def read(call: Call[T], answer: Any) -> T:
-    """The result of an answer; a refusal is raised as the error of its code."""
-    decoded = decode(answer)
-    if decoded[0] == "refused":
-        raise CODES[decoded[1]](call.operation, decoded[2])
-    try:
-        return call.read(decoded)
-    except (LookupError, ValueError, TypeError) as error:
-        why = f"{type(error).__name__}: {error}"
-        raise InvalidEnvelope(call.operation, f"{_WRITTEN_OVER} ({why}); {_SEE_DOCTOR}") from error

@@ -21,8 +21,9 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 from rq_scheduler import Scheduler
 
-from tocsin.broker.connections import Server, failures_of
+from tocsin.broker.connections import Server
 from tocsin.broker.errors import Unavailable
+from tocsin.broker.failures import failures_of
 
 PlanName = tuple[str, str]
 """Herd and plan."""

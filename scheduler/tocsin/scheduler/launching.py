@@ -19,8 +19,9 @@ from rq.exceptions import DuplicateJobError, NoSuchJobError
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from tocsin.broker.connections import Server, failures_of
+from tocsin.broker.connections import Server
 from tocsin.broker.errors import Unavailable
+from tocsin.broker.failures import failures_of
 from tocsin.broker.turns import DueTurn
 
 log = logging.getLogger("tocsin.scheduler")

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.acceptance.chaos.driver import Driver
+from tests.acceptance.chaos.grounds import GROUNDS
 from tests.acceptance.chaos.proof import judge
 from tests.acceptance.chaos.report import figures, show
 
@@ -21,6 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.acceptance.chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long things break")
     parser.add_argument("--seed", type=int, help="what decides; one of its own if not given")
+    parser.add_argument("--on", choices=GROUNDS, default="server", help="where the fleet is")
     parser.add_argument("--json", action="store_true", help="the figures for machines")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep all logs there")
     given = parser.parse_args()
@@ -28,11 +30,12 @@ def main() -> int:
     folder = given.keep or Path(tempfile.mkdtemp(prefix="tocsin-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=given.json)
-    console.print(f"chaos with seed {seed} for {given.seconds:g} s, logs in {folder}")
+    where = f"on a {given.on}, with seed {seed} for {given.seconds:g} s"
+    console.print(f"chaos {where}, logs in {folder}")
 
-    history = Driver(seed, given.seconds, folder.resolve()).run()
+    history = Driver(seed, given.seconds, folder.resolve(), given.on).run()
     (folder / "journal.json").write_text("\n".join(map(json.dumps, history.journal)), "utf-8")
-    said = figures(seed, given.seconds, history, judge(history))
+    said = {"on": given.on} | figures(seed, given.seconds, history, judge(history))
     if given.json:
         sys.stdout.write(json.dumps(said, indent=1) + "\n")
     else:

@@ -23,9 +23,11 @@ from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from tests.acceptance.chaos.grounds import go_by
 from tests.acceptance.chaos.plan import Intent, agent_of, flood, intents
 from tocsin.broker import Broker, Child, Envelope, Parent, Reply, Turn
 from tocsin.broker.errors import BrokerError, Unavailable, WrongState
+from tocsin.broker.urls import Node
 from tocsin.scheduler import Scheduler
 
 T = TypeVar("T")
@@ -46,6 +48,11 @@ class Stage:
     herd: str
     tokens: dict[str, str]
     seed: int
+    durability: str | None = None
+
+
+Way = tuple[str, dict[Node, Node]]
+"""The url that a process connects to, and its lines: see `grounds.Lines`."""
 
 
 class Log:
@@ -79,7 +86,7 @@ class Actor:
         self.stage = stage
         self.slot = slot
         self.log = Log(stage.folder, slot, life)
-        self.broker = Broker.connect(url, fleet=stage.fleet)
+        self.broker = Broker.connect(url, fleet=stage.fleet, durability=stage.durability)
         self.agent: Parent | Child
         self.ending = False
         lines = read_log(self.log.path)  # of the processes before it in this place
@@ -353,9 +360,9 @@ def delegated(line: dict[str, Any]) -> bool:
     return bool(line["event"] == "meant" and line["operation"] == "delegate")
 
 
-def act(stage: Stage, slot: str, url: str, life: int) -> None:
+def act(stage: Stage, slot: str, way: Way, life: int) -> None:
     """The main function of a process of an agent."""
-    _be_a_process(stage, slot)
+    url = _be_a_process(stage, slot, way)
     actor = Actor(stage, slot, url, life)
     signal.signal(signal.SIGTERM, actor.end)
     try:
@@ -365,9 +372,9 @@ def act(stage: Stage, slot: str, url: str, life: int) -> None:
         raise
 
 
-def schedule(stage: Stage, slot: str, url: str, life: int) -> None:
+def schedule(stage: Stage, slot: str, way: Way, life: int) -> None:
     """The main function of a process that is a scheduler."""
-    _be_a_process(stage, slot)
+    url = _be_a_process(stage, slot, way)
     log = Log(stage.folder, slot, life)
     try:
         with Broker.connect(url, fleet=stage.fleet) as broker:
@@ -381,8 +388,10 @@ def schedule(stage: Stage, slot: str, url: str, life: int) -> None:
     log("left")
 
 
-def _be_a_process(stage: Stage, slot: str) -> None:
-    """Says what it has to say in a file, and ends with the driver, whatever ends that."""
+def _be_a_process(stage: Stage, slot: str, way: Way) -> str:
+    """Says what it has to say in a file, and ends with the driver, whatever ends that. Its url."""
+    url, routes = way
+    go_by(routes)
     output = os.open(Path(stage.folder, f"{slot}.out"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(output, stream)
@@ -396,3 +405,4 @@ def _be_a_process(stage: Stage, slot: str) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    return url

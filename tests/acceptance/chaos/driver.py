@@ -16,14 +16,11 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from redis import Redis
-
 from tests.acceptance.chaos.actors import DRAIN, END, Log, Stage, act, read_log, schedule
+from tests.acceptance.chaos.grounds import GROUNDS, Ground, Heal, Lines
 from tests.acceptance.chaos.plan import EVERYTHING, SCHEDULERS, SERVER, SLOTS, Fault, faults
 from tests.acceptance.chaos.proof import History, Story, read_story
-from tests.proxy import Proxy
 from tocsin.broker import Broker, HerdSettings, Parent, ScaledClock
-from tocsin.broker.embedded import EmbeddedServer
 from tocsin.broker.scripts import load
 
 FACTOR = 60
@@ -56,7 +53,7 @@ class Place:
     """Where a process runs, one after another: its line to the server, and who is there now."""
 
     slot: str
-    proxy: Proxy
+    lines: Lines
     main: Callable[..., None]
     life: int = 0
     process: ForkServerProcess | None = None
@@ -75,16 +72,18 @@ class Place:
 class Driver:
     """One run."""
 
-    def __init__(self, seed: int, seconds: float, folder: Path) -> None:
+    def __init__(self, seed: int, seconds: float, folder: Path, topology: str = "server") -> None:
         if any(folder.iterdir()):
             raise SystemExit(f"{folder} holds something already; name a new folder")
         self.seed = seed
         self.seconds = seconds
         self.folder = folder
         self.log = Log(str(folder), "driver")
-        self.server = EmbeddedServer(folder / "server", options={"appendfsync": "always"})
+        self.topology = topology
+        self.ground: Ground
         self.places: dict[str, Place] = {}
         self.broken: set[str] = set()
+        self.happened: set[str] = set()
         self.journal: list[dict[str, Any]] = []
         self.last: str | None = None
         self.parent: Parent
@@ -95,8 +94,9 @@ class Driver:
     def run(self) -> History:
         """Chaos, drain, and all that was told of it."""
         with ExitStack() as stack:
-            stack.enter_context(self.server)
-            broker = Broker.connect(self.server.url, fleet=FLEET, clock=ScaledClock(FACTOR))
+            self.ground = GROUNDS[self.topology](self.folder, FLEET, HERD)
+            stack.enter_context(self.ground)
+            broker = Broker.connect(self.ground.url, fleet=FLEET, clock=ScaledClock(FACTOR))
             stack.enter_context(broker)
             self.open_herd(broker)
             stack.enter_context(self.processes())
@@ -115,7 +115,7 @@ class Driver:
             assert token is not None
             tokens[name] = token
         self.parent.leave()  # it only looks on: whether a parent is live is for others to decide
-        self.stage = Stage(str(self.folder), FLEET, HERD, tokens, self.seed)
+        self.stage = Stage(str(self.folder), FLEET, HERD, tokens, self.seed, self.ground.durability)
 
     @contextmanager
     def processes(self) -> Iterator[None]:
@@ -130,18 +130,21 @@ class Driver:
                 place.signal(signal.SIGKILL)
             for place in self.places.values():
                 place.gone()
-                place.proxy.close()
+                place.lines.close()
 
     # ------------------------------------------------------------------------ processes
 
     def begin(self, slot: str, main: Callable[..., None], may_end: bool = False) -> None:
-        self.places[slot] = Place(slot, Proxy(self.server.url), main, may_end=may_end)
+        self.places[slot] = Place(
+            slot, Lines(self.ground.url, self.ground.nodes), main, may_end=may_end
+        )
         self.start(self.places[slot])
 
     def start(self, place: Place) -> None:
         place.life += 1
+        way = (place.lines.url, place.lines.routes)
         place.process = self.fork.Process(
-            target=place.main, args=(self.stage, place.slot, place.proxy.url, place.life)
+            target=place.main, args=(self.stage, place.slot, way, place.life)
         )
         place.process.start()
 
@@ -163,7 +166,8 @@ class Driver:
         """Each fault at its time, and the end of each."""
         began, number = time.monotonic(), count()
         todo: list[tuple[float, int, Fault | Callable[[], bool]]] = [
-            (began + fault.at, next(number), fault) for fault in faults(self.seed, self.seconds)
+            (began + fault.at, next(number), fault)
+            for fault in faults(self.seed, self.seconds, self.topology)
         ]
         heapq.heapify(todo)
         while todo or time.monotonic() < began + self.seconds:
@@ -172,6 +176,12 @@ class Driver:
                 time.sleep(TICK)
                 continue
             due = heapq.heappop(todo)[2]
+            if isinstance(due, Fault) and due.waits and self.is_broken(due):
+                heapq.heappush(todo, (time.monotonic() + 1.0, next(number), due))
+                continue
+            over = time.monotonic() > began + self.seconds
+            if isinstance(due, Fault) and over and due.what in self.happened:
+                continue
             if isinstance(due, Fault):
                 heal, after = self.strike(due), due.lasts
             else:
@@ -179,11 +189,17 @@ class Driver:
             if heal is not None:
                 heapq.heappush(todo, (time.monotonic() + after, next(number), heal))
 
+    def is_broken(self, fault: Fault) -> bool:
+        """Whether what it is to break is broken."""
+        everything = fault.target == SERVER and EVERYTHING in self.broken
+        return fault.target in self.broken or everything
+
     def strike(self, fault: Fault) -> Callable[[], bool] | None:
         """Breaks something that is whole; what heals it, and says whether it could yet."""
-        if fault.target in self.broken or (fault.target == SERVER and EVERYTHING in self.broken):
+        if self.is_broken(fault):
             return None
         self.broken.add(fault.target)
+        self.happened.add(fault.what)
         self.log("breaks", what=fault.what, target=fault.target, lasts=fault.lasts)
         mend = getattr(self, fault.what.replace(" ", "_"))(fault)
 
@@ -227,71 +243,60 @@ class Driver:
         return lambda: place.signal(signal.SIGCONT)
 
     def cut(self, fault: Fault) -> None:
-        self.places[fault.target].proxy.cut_all()
+        self.places[fault.target].lines.cut_all()
 
     def lose(self, fault: Fault) -> None:
         """The answer of one call or, before it was made, the call."""
         sha = load(fault.script).sha
-        self.places[fault.target].proxy.cut_next(sha, before=fault.loses)
+        self.places[fault.target].lines.cut_next(sha, before=fault.loses)
 
     def silence(self, fault: Fault) -> Callable[[], None]:
-        proxy = self.places[fault.target].proxy
-        proxy.freeze()
+        lines = self.places[fault.target].lines
+        lines.freeze()
 
         def mend() -> None:
             if fault.loses:
-                proxy.cut_all()
-            proxy.thaw()
+                lines.cut_all()
+            lines.thaw()
 
         return mend
 
     def flood(self, fault: Fault) -> None:
         self.begin(fault.target, act, may_end=True)
 
-    def kill_server(self, fault: Fault) -> Callable[[], None]:
-        url = self.server.url
-        os.kill(self.server.pid, signal.SIGKILL)
+    def kill_server(self, fault: Fault) -> Heal:
+        return self.ground.kill()
 
-        def again() -> None:
-            until = time.monotonic() + ENDS_WITHIN
-            while self.server.is_running() and time.monotonic() < until:
-                time.sleep(TICK)
-            self.server.stop()
-            self.server.start()
-            assert self.server.url == url, "the server came back at another address"
+    def freeze_server(self, fault: Fault) -> Heal:
+        return self.ground.freeze()
 
-        return again
+    def move_slot(self, fault: Fault) -> Heal:
+        return self.ground.move()
 
-    def freeze_server(self, fault: Fault) -> Callable[[], None]:
-        pid = self.server.pid
-        os.kill(pid, signal.SIGSTOP)
-        return lambda: os.kill(pid, signal.SIGCONT)
+    def move_slot_by_key(self, fault: Fault) -> Heal:
+        return self.ground.move_by_key()
 
-    def sleep(self, fault: Fault) -> Callable[[], None]:
+    def sleep(self, fault: Fault) -> Heal:
         """The whole machine, as a laptop does."""
         asleep = [place for place in self.places.values() if place.slot not in self.broken]
-        wake_server = None if SERVER in self.broken else self.freeze_server(fault)
+        wake_servers = None if SERVER in self.broken else self.ground.freeze_all()
         for place in asleep:
             place.signal(signal.SIGSTOP)
 
-        def wake() -> None:
-            if wake_server is not None:
-                wake_server()
+        def wake() -> bool:
             for place in asleep:
                 place.signal(signal.SIGCONT)
+            asleep.clear()
+            return wake_servers is None or wake_servers() is not False
 
         return wake
 
     def drop_clients(self, fault: Fault) -> None:
-        self.command("CLIENT", "KILL", "TYPE", "normal")
-        self.command("CLIENT", "KILL", "TYPE", "pubsub")
+        self.ground.run_each("CLIENT", "KILL", "TYPE", "normal")
+        self.ground.run_each("CLIENT", "KILL", "TYPE", "pubsub")
 
     def forget_scripts(self, fault: Fault) -> None:
-        self.command("SCRIPT", "FLUSH")
-
-    def command(self, *words: str) -> None:
-        with Redis.from_url(self.server.url) as plain:
-            plain.execute_command(*words)
+        self.ground.run_each("SCRIPT", "FLUSH")
 
     # ------------------------------------------------------------------------ drain
 
@@ -347,6 +352,7 @@ class Driver:
                 self.log("crashed", slot=place.slot, error=f"did not leave in order: {how}")
 
     def history(self, broker: Broker) -> History:
+        self.journal, self.last = [], None  # what a failover undid meanwhile was never there
         self.story()
         clock = broker.fleet().clock
         assert isinstance(clock, ScaledClock) and clock.base is not None

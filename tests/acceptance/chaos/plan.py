@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 SLOTS = ("parent-0", "parent-1", "scout-0", "scout-1", "planner-0", "planner-1")
@@ -47,6 +48,8 @@ class Fault:
     """Of a silent network: what was under way is lost with it. Of a call: before it was made."""
     script: str = ""
     """Of a call: which."""
+    waits: bool = False
+    """Whether it comes later where its target is broken, and not never."""
 
 
 # ---------------------------------------------------------------------------- what is sent
@@ -176,16 +179,27 @@ CALLS = {
 
 OF_SERVER = {"kill server", "freeze server", "drop clients", "forget scripts"}
 
+IN_TURN = {
+    "server": (),
+    "cluster": ("move slot", "kill server", "move slot by key", "freeze server"),
+    "sentinel": ("kill server", "freeze server"),
+}
+"""What happens to several servers, one after another: each takes seconds until all is whole."""
 
-def faults(seed: int, seconds: float, every: float = 0.5) -> list[Fault]:
+FIRST, EVERY = 4.0, 7.0
+
+
+def faults(seed: int, seconds: float, topology: str = "server", every: float = 0.5) -> list[Fault]:
     """What breaks in a run of so many seconds, one thing each `every` seconds on average."""
     chance = random.Random(f"{seed} faults")
-    found, at, floods = [], 1.0, 0
+    found, at, floods = _in_turn(seed, seconds, IN_TURN[topology]), 1.0, 0
     while (at := at + chance.expovariate(1 / every)) < seconds:
         what = _pick(chance, FAULTS)
         target = chance.choice(SLOTS + SCHEDULERS)
         lasts = round(chance.uniform(*LASTS.get(what, (0.0, 0.0))), 2)
         loses = chance.random() < 0.5
+        if what in LASTS and what in OF_SERVER and IN_TURN[topology]:
+            continue  # that has its turn
         if what in OF_SERVER:
             target = SERVER
         elif what == "sleep":
@@ -194,4 +208,15 @@ def faults(seed: int, seconds: float, every: float = 0.5) -> list[Fault]:
             target, floods = f"flood-{floods}", floods + 1
         script = chance.choice(CALLS[agent_of(target)]) if what == "lose" else ""
         found.append(Fault(round(at, 2), what, target, lasts, loses, script))
+    return found
+
+
+def _in_turn(seed: int, seconds: float, turns: tuple[str, ...]) -> list[Fault]:
+    chance, found, at = random.Random(f"{seed} servers"), [], FIRST
+    for what in cycle(turns):
+        if at >= seconds:
+            break
+        lasts = round(chance.uniform(*LASTS.get(what, (0.0, 0.0))), 2)
+        found.append(Fault(round(at, 2), what, SERVER, lasts, waits=True))
+        at += EVERY * chance.uniform(0.8, 1.2)
     return found

@@ -254,6 +254,9 @@ def handlers(history: History) -> Iterator[Violation]:
         for name in set(line["messages"]) - set(line["fenced"]):
             counts[name].add(line["instance"])
     for name, instances in counts.items():
+        if name not in history.story.letters:
+            yield Violation("P11", f"{name} counts as handled, and was never there", "lost")
+            continue
         spare = history.asks.get(name, 0) + len(history.story.letters[name].asked_again)
         if len(instances) > 1 + spare:
             yield Violation("P12", f"{name} counts as handled by {sorted(instances)}", "twice")

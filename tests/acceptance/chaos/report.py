@@ -18,7 +18,8 @@ NAMES = {
     "freezes": ("freeze", "sleep", "freeze server"),
     "cuts": ("cut", "lose", "silence", "drop clients"),
     "floods": ("flood",),
-    "server restarts": ("kill server",),
+    "servers killed": ("kill server",),
+    "slot moves": ("move slot", "move slot by key"),
 }
 
 
@@ -101,7 +102,7 @@ def figures(
 
 def show(console: Console, said: dict[str, Any]) -> None:
     """The figures as a table, and below it what broke."""
-    title = f"chaos: seed {said['seed']}, {said['seconds']:g} s"
+    title = f"chaos on a {said['on']}: seed {said['seed']}, {said['seconds']:g} s"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -112,7 +113,7 @@ def show(console: Console, said: dict[str, Any]) -> None:
             shown = ", ".join(f"{state} {number}" for state, number in value.items())
         else:
             shown = f"{value:,}" if isinstance(value, int) else str(value)
-        if name not in ("seed", "seconds", "violations"):
+        if name not in ("on", "seed", "seconds", "violations"):
             table.add_row(name, shown)
     console.print(table)
     for violation in said["violations"]:

@@ -144,6 +144,10 @@ LIES: dict[str, tuple[str, Lie]] = {
     "a dead letter without a failure": ("P11", changed("dead", reason="its entry was deleted")),
     "a sent message was never there": ("P11", without("accepted", message="msg_q")),
     "a delegation was never there": ("P11", without("accepted", message="msg_task_1")),
+    "an ack of what the server lost": (
+        "P11",
+        and_told(told(5, "acked", messages=["msg_gone"], fenced=[], instance="inst_1")),
+    ),
     "accepted twice": ("P12", also(accepted("msg_late", "reply", "parent", late=1))),
     "handled twice": ("P12", also(journal("handled", agent="scout", messages=["msg_a"]))),
     "handed out after it was handled": (

@@ -16,12 +16,11 @@ from tocsin.broker.connections import (
     NotReplicatedError,
     Patience,
     Server,
-    failure,
     is_lost,
     is_passing,
-    read,
 )
 from tocsin.broker.errors import BrokerError
+from tocsin.broker.failures import failure, read
 from tocsin.broker.records import decode
 from tocsin.broker.scripts import Call, Script
 from tocsin.broker.signals import in_thread, together, undisturbed

@@ -18,12 +18,11 @@ from tocsin.broker.connections import (
     NotReplicatedError,
     Patience,
     Server,
-    failure,
     is_lost,
     is_passing,
-    read,
 )
 from tocsin.broker.errors import BrokerError
+from tocsin.broker.failures import failure, read
 from tocsin.broker.records import decode
 from tocsin.broker.scripts import Call, Script
 from tocsin.broker.signals import at_once, in_threads, uninterrupted

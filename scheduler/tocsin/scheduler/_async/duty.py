@@ -22,6 +22,9 @@ log = logging.getLogger("tocsin.scheduler")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
+WITHIN = 0.5
+"""Seconds that a pass of a loop waits for servers that do not answer; the next goes on without."""
+
 
 @dataclass
 class Turn:
@@ -43,6 +46,10 @@ class AsyncDuty(ABC):
     patience = PATIENCE
     """Seconds without a step after which something is wrong."""
 
+    within: float | None = None
+    """Seconds after which a pass leaves behind the servers that have not answered yet. None: it
+    waits for all, as a single pass should."""
+
     @cached_property
     def pulse(self) -> Pulse:
         """How it gets on."""
@@ -52,9 +59,18 @@ class AsyncDuty(ABC):
         """Notes that it gets on: a long pass does after each of its parts."""
         self.pulse.beat()
 
+    @property
+    def under_way(self) -> bool:
+        """Whether a part of an earlier pass still is."""
+        return False
+
     @abstractmethod
     async def turn(self) -> Turn:
         """One pass, as far as there is work now."""
+
+    async def leave(self) -> None:
+        """Ends what is under way. A pass waits for all servers again."""
+        self.within = None
 
 
 class AsyncLoop:
@@ -66,28 +82,36 @@ class AsyncLoop:
         self._signal: AsyncSignal | None = None
         self._busy = 0.0
         self._began: float | None = None
-        """When the pass that it is in began."""
+        """When the pass that it is in began, or an earlier one of which a part is under way."""
 
     async def run(self, broker: AsyncBroker) -> None:
         """Passes, and sleeps until the next is due or the duty's bell rings."""
         self._signal = signal = AsyncSignal()
+        self.duty.within = WITHIN
+        try:
+            with self._hearing(broker, signal):
+                await self._turn(signal)
+        finally:
+            await self.duty.leave()
+
+    async def _turn(self, signal: AsyncSignal) -> None:
         pause = _FIRST_PAUSE
-        with self._hearing(broker, signal):
-            while not self._stopping:
-                signal.clear()
-                self.duty.step()
-                self._began = time.monotonic()
-                try:
-                    wait = (await self.duty.turn()).next_in
-                except Exception as error:
-                    self._failed(error)
-                    wait = pause * random.uniform(0.5, 1.5)
-                    pause = min(pause * 2, _LONGEST_PAUSE)
-                else:
-                    self._went_well()
-                    pause = _FIRST_PAUSE
+        while not self._stopping:
+            signal.clear()
+            self.duty.step()
+            self._began = self._began or time.monotonic()
+            try:
+                wait = (await self.duty.turn()).next_in
+            except Exception as error:
+                self._failed(error)
+                wait = pause * random.uniform(0.5, 1.5)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                self._went_well()
+                pause = _FIRST_PAUSE
+            if not self.duty.under_way:
                 self._busy, self._began = self.busy, None
-                await self._sleep(signal, wait)
+            await self._sleep(signal, wait)
 
     async def _sleep(self, signal: AsyncSignal, wait: float) -> None:
         """Until it is time for the next pass, or the signal is set; shows now and then that it is

@@ -11,17 +11,17 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tocsin.broker import keys, outbox
 from tocsin.broker._async.broker import AsyncBroker
 from tocsin.broker.bells import SLOW_POLL
+from tocsin.broker.caller import Fleet
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.outbox import Outbox, Outcome
 from tocsin.broker.scripts import Call
-from tocsin.scheduler._async.duty import AsyncDuty, Turn
+from tocsin.scheduler._async.duty import Turn
+from tocsin.scheduler._async.partitioned import AsyncPartitionedDuty, Pass
 
 log = logging.getLogger("tocsin.scheduler")
 
@@ -42,93 +42,70 @@ LONGEST_PAUSE = 60.0
 ROUNDS = 10_000
 """Rounds after which a pass ends, whatever has come meanwhile."""
 
-AGAIN = 1.0
-"""Seconds after which partitions that did not answer are looked at again."""
 
-
-@dataclass
-class Pass:
-    """What a pass did, and in how many seconds the next outbox is due (None: there is none)."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    next_in: float | None = None
-
-
-class AsyncForwarding(AsyncDuty):
+class AsyncForwarding(AsyncPartitionedDuty):
     """Forwards what is due, and turns again when the next outbox is."""
 
     name = "forwarding"
 
     def __init__(self, broker: AsyncBroker) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self.bell = keys.doorbell(broker.name), "forward"
 
     async def turn(self) -> Turn:
         """One pass over all partitions, until nothing is due."""
-        done = await forward(self._broker, step=self.step)
+        done = await self.serve_all()
         if done.counts:
             log.info("%s", " ".join(f"{name}={n}" for name, n in sorted(done.counts.items())))
         wait = SLOW_POLL if done.next_in is None else min(done.next_in, SLOW_POLL)
         return Turn(wait * random.uniform(0.95, 1.0), done.counts)
 
+    async def serve(self, fleet: Fleet, partitions: list[str]) -> Pass:
+        """Sees to every outbox that is due, a round at a time, until none is."""
+        done = Pass()
+        for _ in range(ROUNDS):
+            random.shuffle(partitions)
+            found: list[Outbox] = []
+            waits: list[float] = []
+            calls = [outbox.take(fleet, key, OUTBOXES, BATCH, PATIENCE) for key in partitions]
+            answers = await self._broker.link.run_many(calls)
+            self.step()
+            for partition, taken in zip(list(partitions), answers, strict=True):
+                if isinstance(taken, BrokerError):
+                    failure, done.left_out = taken, taken.detail
+                    partitions.remove(partition)
+                    continue
+                found += taken.outboxes
+                waits += [taken.next_in] if taken.next_in is not None else []
+            if not partitions:
+                raise failure
+            done.next_in = min(waits, default=None)
+            if not found:
+                break
+            await self._carry(fleet, found, done.counts)
+        return done
 
-async def forward(broker: AsyncBroker, *, step: Callable[[], None] = lambda: None) -> Pass:
-    """Sees to every outbox that is due, a round at a time, until none is; `step` hears that it
-    gets on. Partitions that do not answer are left out of the pass; the others' mail goes on."""
-    fleet = await broker.fleet()
-    partitions = [keys.partition(fleet.name, number) for number in range(fleet.partitions)]
-    done = Pass()
-    for _ in range(ROUNDS):
-        random.shuffle(partitions)
-        found: list[Outbox] = []
-        waits: list[float] = []
-        calls = [outbox.take(fleet, key, OUTBOXES, BATCH, PATIENCE) for key in partitions]
-        answers = await broker.link.run_many(calls)
-        step()
-        for partition, taken in zip(list(partitions), answers, strict=True):
-            if isinstance(taken, BrokerError):
-                failure = taken
-                partitions.remove(partition)
-                continue
-            found += taken.outboxes
-            waits += [taken.next_in] if taken.next_in is not None else []
-        if not partitions:
-            raise failure
-        if len(partitions) < len(answers):
-            log.warning("mail of some partitions is left out of this pass: %s", failure.detail)
-        done.next_in = min(waits, default=None)
-        if not found:
-            break
-        await _carry(broker, found, done.counts, step)
-    if len(partitions) < fleet.partitions:
-        done.next_in = AGAIN if done.next_in is None else min(done.next_in, AGAIN)
-    return done
-
-
-async def _carry(
-    broker: AsyncBroker, found: list[Outbox], counts: Counter[str], step: Callable[[], None]
-) -> None:
-    """Carries what was taken to the other herds, and notes what came of it."""
-    fleet = await broker.fleet()
-    told = await broker.link.run_many([outbox.hear(fleet, each) for each in found if each.news])
-    step()
-    offers = [outbox.accept(fleet, each) for each in found if each.mail]
-    offered = await broker.link.run_many(offers)
-    step()
-    hearings, answers = iter(told), iter(offered)
-    notes: list[Call[str]] = []
-    for each in found:
-        news = _heard(each, next(hearings)) if each.news else []
-        mail = _offered(each, next(answers)) if each.mail else []
-        counts.update(_TOLD[came.how] for _, came in mail)
-        counts.update(_TOLD_NEWS[came.how] for _, came in news)
-        pause = timedelta(0)
-        if any(came.how == "later" for _, came in [*news, *mail]):
-            pause = _pause(each.mail[len(mail) - 1].tries if mail else 0)
-        notes.append(outbox.note(fleet, each, [*news, *mail], pause))
-    for noted in await broker.link.run_many(notes):
-        if isinstance(noted, BrokerError):
-            raise noted
+    async def _carry(self, fleet: Fleet, found: list[Outbox], counts: Counter[str]) -> None:
+        """Carries what was taken to the other herds, and notes what came of it."""
+        run_many = self._broker.link.run_many
+        told = await run_many([outbox.hear(fleet, each) for each in found if each.news])
+        self.step()
+        offered = await run_many([outbox.accept(fleet, each) for each in found if each.mail])
+        self.step()
+        hearings, answers = iter(told), iter(offered)
+        notes: list[Call[str]] = []
+        for each in found:
+            news = _heard(each, next(hearings)) if each.news else []
+            mail = _offered(each, next(answers)) if each.mail else []
+            counts.update(_TOLD[came.how] for _, came in mail)
+            counts.update(_TOLD_NEWS[came.how] for _, came in news)
+            pause = timedelta(0)
+            if any(came.how == "later" for _, came in [*news, *mail]):
+                pause = _pause(each.mail[len(mail) - 1].tries if mail else 0)
+            notes.append(outbox.note(fleet, each, [*news, *mail], pause))
+        for noted in await run_many(notes):
+            if isinstance(noted, BrokerError):
+                raise noted
 
 
 _TOLD = {"forwarded": "forwarded", "refused": "forwards_refused", "later": "forwards_put_off"}

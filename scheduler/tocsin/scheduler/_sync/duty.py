@@ -24,6 +24,9 @@ log = logging.getLogger("tocsin.scheduler")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
+WITHIN = 0.5
+"""Seconds that a pass of a loop waits for servers that do not answer; the next goes on without."""
+
 
 @dataclass
 class Turn:
@@ -45,6 +48,10 @@ class Duty(ABC):
     patience = PATIENCE
     """Seconds without a step after which something is wrong."""
 
+    within: float | None = None
+    """Seconds after which a pass leaves behind the servers that have not answered yet. None: it
+    waits for all, as a single pass should."""
+
     @cached_property
     def pulse(self) -> Pulse:
         """How it gets on."""
@@ -54,9 +61,18 @@ class Duty(ABC):
         """Notes that it gets on: a long pass does after each of its parts."""
         self.pulse.beat()
 
+    @property
+    def under_way(self) -> bool:
+        """Whether a part of an earlier pass still is."""
+        return False
+
     @abstractmethod
     def turn(self) -> Turn:
         """One pass, as far as there is work now."""
+
+    def leave(self) -> None:
+        """Ends what is under way. A pass waits for all servers again."""
+        self.within = None
 
 
 class Loop:
@@ -68,28 +84,36 @@ class Loop:
         self._signal: Signal | None = None
         self._busy = 0.0
         self._began: float | None = None
-        """When the pass that it is in began."""
+        """When the pass that it is in began, or an earlier one of which a part is under way."""
 
     def run(self, broker: Broker) -> None:
         """Passes, and sleeps until the next is due or the duty's bell rings."""
         self._signal = signal = Signal()
+        self.duty.within = WITHIN
+        try:
+            with self._hearing(broker, signal):
+                self._turn(signal)
+        finally:
+            self.duty.leave()
+
+    def _turn(self, signal: Signal) -> None:
         pause = _FIRST_PAUSE
-        with self._hearing(broker, signal):
-            while not self._stopping:
-                signal.clear()
-                self.duty.step()
-                self._began = time.monotonic()
-                try:
-                    wait = (self.duty.turn()).next_in
-                except Exception as error:
-                    self._failed(error)
-                    wait = pause * random.uniform(0.5, 1.5)
-                    pause = min(pause * 2, _LONGEST_PAUSE)
-                else:
-                    self._went_well()
-                    pause = _FIRST_PAUSE
+        while not self._stopping:
+            signal.clear()
+            self.duty.step()
+            self._began = self._began or time.monotonic()
+            try:
+                wait = (self.duty.turn()).next_in
+            except Exception as error:
+                self._failed(error)
+                wait = pause * random.uniform(0.5, 1.5)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                self._went_well()
+                pause = _FIRST_PAUSE
+            if not self.duty.under_way:
                 self._busy, self._began = self.busy, None
-                self._sleep(signal, wait)
+            self._sleep(signal, wait)
 
     def _sleep(self, signal: Signal, wait: float) -> None:
         """Until it is time for the next pass, or the signal is set; shows now and then that it is

@@ -13,17 +13,17 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tocsin.broker import keys, outbox
 from tocsin.broker._sync.broker import Broker
 from tocsin.broker.bells import SLOW_POLL
+from tocsin.broker.caller import Fleet
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.outbox import Outbox, Outcome
 from tocsin.broker.scripts import Call
-from tocsin.scheduler._sync.duty import Duty, Turn
+from tocsin.scheduler._sync.duty import Turn
+from tocsin.scheduler._sync.partitioned import PartitionedDuty, Pass
 
 log = logging.getLogger("tocsin.scheduler")
 
@@ -44,93 +44,70 @@ LONGEST_PAUSE = 60.0
 ROUNDS = 10_000
 """Rounds after which a pass ends, whatever has come meanwhile."""
 
-AGAIN = 1.0
-"""Seconds after which partitions that did not answer are looked at again."""
 
-
-@dataclass
-class Pass:
-    """What a pass did, and in how many seconds the next outbox is due (None: there is none)."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    next_in: float | None = None
-
-
-class Forwarding(Duty):
+class Forwarding(PartitionedDuty):
     """Forwards what is due, and turns again when the next outbox is."""
 
     name = "forwarding"
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self.bell = keys.doorbell(broker.name), "forward"
 
     def turn(self) -> Turn:
         """One pass over all partitions, until nothing is due."""
-        done = forward(self._broker, step=self.step)
+        done = self.serve_all()
         if done.counts:
             log.info("%s", " ".join(f"{name}={n}" for name, n in sorted(done.counts.items())))
         wait = SLOW_POLL if done.next_in is None else min(done.next_in, SLOW_POLL)
         return Turn(wait * random.uniform(0.95, 1.0), done.counts)
 
+    def serve(self, fleet: Fleet, partitions: list[str]) -> Pass:
+        """Sees to every outbox that is due, a round at a time, until none is."""
+        done = Pass()
+        for _ in range(ROUNDS):
+            random.shuffle(partitions)
+            found: list[Outbox] = []
+            waits: list[float] = []
+            calls = [outbox.take(fleet, key, OUTBOXES, BATCH, PATIENCE) for key in partitions]
+            answers = self._broker.link.run_many(calls)
+            self.step()
+            for partition, taken in zip(list(partitions), answers, strict=True):
+                if isinstance(taken, BrokerError):
+                    failure, done.left_out = taken, taken.detail
+                    partitions.remove(partition)
+                    continue
+                found += taken.outboxes
+                waits += [taken.next_in] if taken.next_in is not None else []
+            if not partitions:
+                raise failure
+            done.next_in = min(waits, default=None)
+            if not found:
+                break
+            self._carry(fleet, found, done.counts)
+        return done
 
-def forward(broker: Broker, *, step: Callable[[], None] = lambda: None) -> Pass:
-    """Sees to every outbox that is due, a round at a time, until none is; `step` hears that it
-    gets on. Partitions that do not answer are left out of the pass; the others' mail goes on."""
-    fleet = broker.fleet()
-    partitions = [keys.partition(fleet.name, number) for number in range(fleet.partitions)]
-    done = Pass()
-    for _ in range(ROUNDS):
-        random.shuffle(partitions)
-        found: list[Outbox] = []
-        waits: list[float] = []
-        calls = [outbox.take(fleet, key, OUTBOXES, BATCH, PATIENCE) for key in partitions]
-        answers = broker.link.run_many(calls)
-        step()
-        for partition, taken in zip(list(partitions), answers, strict=True):
-            if isinstance(taken, BrokerError):
-                failure = taken
-                partitions.remove(partition)
-                continue
-            found += taken.outboxes
-            waits += [taken.next_in] if taken.next_in is not None else []
-        if not partitions:
-            raise failure
-        if len(partitions) < len(answers):
-            log.warning("mail of some partitions is left out of this pass: %s", failure.detail)
-        done.next_in = min(waits, default=None)
-        if not found:
-            break
-        _carry(broker, found, done.counts, step)
-    if len(partitions) < fleet.partitions:
-        done.next_in = AGAIN if done.next_in is None else min(done.next_in, AGAIN)
-    return done
-
-
-def _carry(
-    broker: Broker, found: list[Outbox], counts: Counter[str], step: Callable[[], None]
-) -> None:
-    """Carries what was taken to the other herds, and notes what came of it."""
-    fleet = broker.fleet()
-    told = broker.link.run_many([outbox.hear(fleet, each) for each in found if each.news])
-    step()
-    offers = [outbox.accept(fleet, each) for each in found if each.mail]
-    offered = broker.link.run_many(offers)
-    step()
-    hearings, answers = iter(told), iter(offered)
-    notes: list[Call[str]] = []
-    for each in found:
-        news = _heard(each, next(hearings)) if each.news else []
-        mail = _offered(each, next(answers)) if each.mail else []
-        counts.update(_TOLD[came.how] for _, came in mail)
-        counts.update(_TOLD_NEWS[came.how] for _, came in news)
-        pause = timedelta(0)
-        if any(came.how == "later" for _, came in [*news, *mail]):
-            pause = _pause(each.mail[len(mail) - 1].tries if mail else 0)
-        notes.append(outbox.note(fleet, each, [*news, *mail], pause))
-    for noted in broker.link.run_many(notes):
-        if isinstance(noted, BrokerError):
-            raise noted
+    def _carry(self, fleet: Fleet, found: list[Outbox], counts: Counter[str]) -> None:
+        """Carries what was taken to the other herds, and notes what came of it."""
+        run_many = self._broker.link.run_many
+        told = run_many([outbox.hear(fleet, each) for each in found if each.news])
+        self.step()
+        offered = run_many([outbox.accept(fleet, each) for each in found if each.mail])
+        self.step()
+        hearings, answers = iter(told), iter(offered)
+        notes: list[Call[str]] = []
+        for each in found:
+            news = _heard(each, next(hearings)) if each.news else []
+            mail = _offered(each, next(answers)) if each.mail else []
+            counts.update(_TOLD[came.how] for _, came in mail)
+            counts.update(_TOLD_NEWS[came.how] for _, came in news)
+            pause = timedelta(0)
+            if any(came.how == "later" for _, came in [*news, *mail]):
+                pause = _pause(each.mail[len(mail) - 1].tries if mail else 0)
+            notes.append(outbox.note(fleet, each, [*news, *mail], pause))
+        for noted in run_many(notes):
+            if isinstance(noted, BrokerError):
+                raise noted
 
 
 _TOLD = {"forwarded": "forwarded", "refused": "forwards_refused", "later": "forwards_put_off"}

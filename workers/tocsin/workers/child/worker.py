@@ -25,8 +25,9 @@ from rq.executions import Execution
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from tocsin.broker.connections import Server, failure, is_passing
+from tocsin.broker.connections import Server, is_passing
 from tocsin.broker.errors import BrokerError
+from tocsin.broker.failures import failure
 from tocsin.workers.child import function, program
 
 _PRELOADED = function, program

@@ -1,0 +1,87 @@
+"""Duties that serve partitions: those of each server beside the others', so that none waits."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+
+from tocsin.broker import keys
+from tocsin.broker._async.broker import AsyncBroker
+from tocsin.broker.caller import Fleet
+from tocsin.broker.urls import Node
+from tocsin.scheduler._async.duty import AsyncDuty
+from tocsin.scheduler.crew import AsyncLanes
+
+log = logging.getLogger("tocsin.scheduler")
+
+AGAIN = 1.0
+"""Seconds after which partitions that did not answer are looked at again."""
+
+
+@dataclass
+class Pass:
+    """What a pass over partitions did, and in how many seconds more is due (None: nothing is)."""
+
+    next_in: float | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    left_out: str = ""
+    """Why some of them were left out, if any were."""
+
+
+class AsyncPartitionedDuty(AsyncDuty):
+    """A duty that has a pass of its own for the partitions of each server.
+
+    A server that hangs, or has much to do, holds up its own pass: those of the others go on.
+    """
+
+    def __init__(self, broker: AsyncBroker) -> None:
+        self._broker = broker
+        self._lanes: AsyncLanes[tuple[str, ...], Pass] = AsyncLanes()
+
+    @abstractmethod
+    async def serve(self, fleet: Fleet, partitions: list[str]) -> Pass:
+        """One pass over partitions, as far as there is work now; raises if none of them answers."""
+
+    async def serve_all(self) -> Pass:
+        """One pass over all partitions, but those of which an earlier one is under way.
+
+        Those that do not answer are left out until their server does, or was replaced.
+        """
+        fleet = await self._broker.fleet()
+        busy = set(chain(*self._lanes.busy))
+        groups: dict[Node | None, list[str]] = defaultdict(list)
+        for number in range(fleet.partitions):
+            partition = keys.partition(fleet.name, number)
+            if partition not in busy:
+                groups[self._broker.link.server.node_of(partition)].append(partition)
+        if len(groups) == 1 and not busy:
+            came: list[Pass | Exception] = [await self.serve(fleet, *groups.values())]
+        else:
+            steps = {tuple(some): partial(self.serve, fleet, some) for some in groups.values()}
+            came = await self._lanes.run(steps, self.within)
+        failures = [each for each in came if isinstance(each, Exception)]
+        passes = [each for each in came if isinstance(each, Pass)]
+        if failures and not passes:
+            raise failures[0]
+        whys = [*map(str, failures), *(each.left_out for each in passes if each.left_out)]
+        if whys:
+            log.warning("%s: some partitions are left out of this pass: %s", self.name, whys[0])
+        waits = [each.next_in for each in passes if each.next_in is not None]
+        if whys or self.under_way:
+            waits.append(AGAIN)
+        counts = sum((each.counts for each in passes), Counter[str]())
+        return Pass(min(waits, default=None), counts)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a server has yet to answer, or has more to do."""
+        return bool(self._lanes.busy)
+
+    async def leave(self) -> None:
+        """Ends what is under way. A pass waits for all servers again."""
+        await super().leave()
+        await self._lanes.leave()
