@@ -67,6 +67,7 @@ local function refuse(code, ...)
 end
 
 local herd = {}   -- of the herd's record what this script names as `herd.<field>`, once it is read
+local unemployed = {}   -- agents that were found to have no runner, by name
 local me = {}     -- of the calling agent's record what `seat.agent` reads; `turn`, if a turn's token proves it
 
 -- Reads it. What a version of before did not write yet is as it is by default.

@@ -41,7 +41,7 @@ local function place(id, to, delivery, wakes)
   if not wakes then return { 'entry', entry, 'seq', seq } end
   redis.call('ZADD', key.waking(to), seq, id)
   local placed = { 'entry', entry, 'seq', seq, 'wake:bell', string.format('%.0f %d', now, mail.ring(to)) }
-  local turn_state = redis.call('HGET', key.agent(to), 'turn_state')
+  local turn_state = not unemployed[to] and redis.call('HGET', key.agent(to), 'turn_state')
   if turn_state then   -- it has a runner
     turns.wake(to, turn_state)
     placed[#placed + 1], placed[#placed + 2] = 'wake:turn', string.format('%.0f -1', now)

@@ -10,11 +10,12 @@ end
 
 function seat.agent(name)
   local record = pick(key.agent(name), { 'state', 'generation', 'token', 'former', 'born', 'awaited', 'read_to',
-    'trail' })
+    'trail', 'turn_state' })
   if not record.state then
     refuse('unknown_agent', "herd '", args.herd, "' has no agent '", name,
       "'; register it, or look at the names with `tocsin agent list`")
   end
+  unemployed[name] = not record.turn_state
   return record
 end
 

@@ -180,6 +180,7 @@ function turns.employ(agent, runner)
     redis.call('HDEL', key.agent(agent), 'runner', 'turn_state', 'turn_token', 'turn_instance')
     return
   end
+  unemployed[agent] = nil
   redis.call('HSET', key.agent(agent), 'runner', runner)
   if redis.call('HSETNX', key.agent(agent), 'turn_state', 'none') == 1 and turns.work(agent) then
     turns.plan(agent, 'mail', cjson.decode(runner).wake_batch)
