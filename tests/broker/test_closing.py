@@ -120,6 +120,22 @@ async def test_a_herd_is_closed_whole(herd):
     assert {task.state for task in await herd.parent.tasks()} == {"cancelled"}
 
 
+@proves("P14")
+async def test_a_pass_over_a_herd_ends_no_more_than_one_over_an_agent(open_herd, broker):
+    """However many agents there are: other herds wait for it, too."""
+    herd = await open_herd("wide", *(f"child{number}" for number in range(4)))
+    for name in herd.children:
+        for number in range(60):
+            await herd.parent.message(name, f"mail {number}")
+
+    assert await broker.run(herds.close_herd(herd.parent.caller)) is False
+
+    left = sum(agent.unread for agent in await herd.parent.roster())
+    assert 240 - herds.SWEEP <= left < 240
+    await herd.parent.close_herd()
+    assert {agent.state for agent in await herd.parent.roster()} == {"closed"}
+
+
 @proves("P16")
 async def test_a_scheduler_finishes_the_closing_of_a_herd(herd, broker):
     """The parent's process may die after the first pass."""

@@ -56,7 +56,7 @@ local function close_requests(list, left, how, tell)
   end)
 end
 
--- Ends up to `limit` things of a closing agent. True once it is closed.
+-- Ends up to `limit` things of a closing agent. True once it is closed, and how many more may be ended.
 local function close_agent(agent, limit, reason)
   turns.stop(agent, 'agent ' .. agent .. ' was closed')
   ties.tell(agent)   -- the herds under it, which close in their own time
@@ -102,19 +102,20 @@ local function close_agent(agent, limit, reason)
   timer.set('9:forget:a:' .. agent, now + tonumber(herd.task_retention))
   journal('closed', { agent = agent })
   mail.ring(agent)   -- whoever still waits for its mail learns that it ended
-  return true
+  return true, left
 end
 
--- One pass over a closing agent. True once it is closed.
+-- One pass over a closing agent. True once it is closed, and how many more things may be ended.
 function sweep.agent(agent, limit)
   local record = redis.call('HMGET', key.agent(agent), 'state', 'reason')
-  if record[1] ~= 'closing' then return true end
-  local done = close_agent(agent, limit, record[2] or '')
+  if record[1] ~= 'closing' then return true, limit end
+  local done, left = close_agent(agent, limit, record[2] or '')
   if done then timer.clear('0:close:' .. agent) else timer.set('0:close:' .. agent, now) end
-  return done
+  return done, left
 end
 
--- One pass over a closing herd: its children in turn, its parent last. True once it is closed.
+-- One pass over a closing herd, up to `limit` things of all its agents: its children in turn, its
+-- parent last. True once it is closed.
 function sweep.herd(limit)
   if herd.state ~= 'closing' then return true end
   local agents = redis.call('ZRANGE', key.agents(), 0, -1)
@@ -126,11 +127,8 @@ function sweep.herd(limit)
     local state = redis.call('HGET', key.agent(agent), 'state')
     if state ~= 'closed' then
       redis.call('HSET', key.agent(agent), 'state', 'closing', 'reason', 'its herd was closed')
-      if not sweep.agent(agent, limit) then
-        timer.set('0:close:herd', now)
-        return false
-      end
-      limit = limit - 1
+      local done, left = sweep.agent(agent, limit)
+      limit = done and left - 1 or 0
       if limit <= 0 then
         timer.set('0:close:herd', now)
         return false
