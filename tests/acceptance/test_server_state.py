@@ -37,6 +37,41 @@ def client(own) -> Iterator[Any]:
 on_a_cluster_too = pytest.mark.parametrize("own", ["server", "cluster"], indirect=True)
 
 
+async def test_a_fleet_made_anew_has_the_partitions_its_processes_go_by(own, client):
+    """Case 5: after FLUSHALL by whoever is there first, a scheduler's report or a new herd; one
+    that comes with the usual number does not make a second fleet beside them."""
+    async with AsyncBroker.connect(own.url, partitions=64) as old:
+        await old.fleet()
+        scheduler = AsyncScheduler(old, repair_every=None)
+        running = asyncio.create_task(scheduler.run())
+        client.flushall()
+        await wait_until_async(
+            lambda: client.hget(keys.fleet("default"), "partitions") == "64", "the fleet anew"
+        )
+        scheduler.stop()
+        await running
+
+        client.flushall()
+        await old.open_herd("first")
+        async with AsyncBroker.connect(own.url) as new:
+            assert (await new.fleet()).partitions == 64
+            with pytest.raises(errors.HerdExists):
+                await new.open_herd("first")
+
+
+async def test_whoever_makes_a_fleet_anew_with_another_number_is_followed(own, client):
+    """So that a herd has one place, whoever opens it."""
+    async with AsyncBroker.connect(own.url, partitions=64) as first:
+        await first.fleet()
+    async with AsyncBroker.connect(own.url) as old, AsyncBroker.connect(own.url) as new:
+        assert (await old.fleet()).partitions == 64
+        client.flushall()
+        assert (await new.fleet()).partitions == 16
+        await new.open_herd("first")
+        with pytest.raises(errors.HerdExists):
+            await old.open_herd("first")
+
+
 @on_a_cluster_too
 async def test_all_keys_deleted_while_agents_wait(own, caplog, monkeypatch):
     """Case 5: FLUSHALL, five sends, and each waiting agent hears at once that its herd is gone.

@@ -151,28 +151,38 @@ class AsyncBroker:
 
     async def fleet(self) -> Fleet:
         """What the fleet agreed on at its first use."""
-        if self._fleet is None:
-            factor = self._clock.factor if isinstance(self._clock, ScaledClock) else None
-            call = herds.open_fleet(keys.fleet(self.name), self._wanted or PARTITIONS, factor)
-            record = await self.link.run(call)
-            if self._wanted not in (None, record.partitions):
-                raise InvalidInput(
-                    "connect",
-                    f"fleet {self.name} has {record.partitions} partitions, fixed at its first "
-                    f"use; connect without a number, or with that one, not {self._wanted}",
-                )
-            if refusal := versions.refusal(self.name, record.schema):
-                raise InvalidInput("connect", refusal)
-            if factor is not None and record.factor != factor:
-                raise InvalidInput(
-                    "connect",
-                    f"fleet {self.name} does not run at {factor} times the server's time; a scaled "
-                    "clock is fixed at a fleet's first use, so take another fleet name",
-                )
-            clock: Clock | None = self._clock
-            if record.factor is not None and not isinstance(clock, ManualClock):
-                clock = ScaledClock(record.factor, record.base)
-            self._fleet = Fleet(self.name, record.partitions, clock)
+        return await self.agree() if self._fleet is None else self._fleet
+
+    async def agree(self) -> Fleet:
+        """What the fleet agreed on, asked anew.
+
+        Where its record is gone, with all that the server held, it is made as this broker knows it;
+        where another was quicker to make it, that one's holds from here on.
+        """
+        known, clock = self._fleet, self._clock
+        if clock is None and known is not None:
+            clock = known.clock
+        factor = clock.factor if isinstance(clock, ScaledClock) else None
+        partitions = self._wanted or (known.partitions if known else PARTITIONS)
+        record = await self.link.run(herds.open_fleet(keys.fleet(self.name), partitions, factor))
+        if self._wanted not in (None, record.partitions):
+            raise InvalidInput(
+                "connect",
+                f"fleet {self.name} has {record.partitions} partitions, fixed at its first "
+                f"use; connect without a number, or with that one, not {self._wanted}",
+            )
+        if refusal := versions.refusal(self.name, record.schema):
+            raise InvalidInput("connect", refusal)
+        if isinstance(self._clock, ScaledClock) and record.factor != factor:
+            raise InvalidInput(
+                "connect",
+                f"fleet {self.name} does not run at {factor} times the server's time; a scaled "
+                "clock is fixed at a fleet's first use, so take another fleet name",
+            )
+        clock = self._clock
+        if record.factor is not None and not isinstance(clock, ManualClock):
+            clock = ScaledClock(record.factor, record.base)
+        self._fleet = Fleet(self.name, record.partitions, clock)
         return self._fleet
 
     async def run(self, call: Call[T]) -> T:
@@ -208,6 +218,8 @@ class AsyncBroker:
         given = settings if settings is not None else HerdSettings()
         resolved = resolve(given)
         secret = make_token() if token is None else check_token("open_herd", token)
+        if token is None:
+            await self.agree()  # a herd must not be made where nobody else looks for it
         caller = await self._caller(herd, PARENT, secret, "open_herd")
         place: Mapping[str, str] | None = None
         if under is not None:

@@ -56,5 +56,5 @@ class AsyncReport(AsyncDuty):
         await self._tell(None)
 
     async def _tell(self, facts: dict[str, Any] | None) -> None:
-        fleet = await self._broker.fleet()  # which refuses a process of another schema
+        fleet = await self._broker.agree()  # which refuses a process of another schema
         await self._broker.run(processes.report(fleet.name, self._scheduler, facts))

@@ -56,5 +56,5 @@ class Report(Duty):
         self._tell(None)
 
     def _tell(self, facts: dict[str, Any] | None) -> None:
-        fleet = self._broker.fleet()  # which refuses a process of another schema
+        fleet = self._broker.agree()  # which refuses a process of another schema
         self._broker.run(processes.report(fleet.name, self._scheduler, facts))
