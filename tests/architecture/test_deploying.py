@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import typer
 import yaml
 
 from tocsin.broker.embedded import EmbeddedServer
+from tocsin.broker.runners import CommandRunner
 from tocsin.broker.settings import ConnectionSettings
 from tocsin.workers.cli.app import app
+from tocsin.workers.cli.worker import QUEUE
 
 ROOT = Path(__file__).parents[2]
 
@@ -125,6 +128,13 @@ def test_a_service_of_ours_runs_a_command_that_there_is(name: str) -> None:
     assert service["cap_drop"] == ["ALL"] and service["init"] is True
     assert "container_name" not in service, "it can be scaled"
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def test_the_worker_listens_to_the_queue_of_a_runner_that_names_none() -> None:
+    """So that a turn of a child that was registered without more ado is run."""
+    command = SERVICES["worker"]["command"]
+    queues = [value for option, value in pairwise(command) if option in ("--queue", "-q")]
+    assert (queues or [QUEUE]) == [CommandRunner.model_fields["queue"].default]
 
 
 def test_two_schedulers_run() -> None:
