@@ -275,6 +275,18 @@ def raises(turn):
     raise ValueError("no")
 
 
+def exits(turn):
+    raise SystemExit(3)
+
+
+def says_why(turn):
+    raise SystemExit("no model")
+
+
+def leaves(turn):
+    raise SystemExit
+
+
 def waits_on(turn):
     import threading
 
@@ -327,6 +339,24 @@ def test_a_function_that_raises_has_failed(herd):
     assert herd.run(turn) == "failed"
     settlement = herd.parent.task(task.id).settlement
     assert settlement is not None and "ValueError: no" in str(settlement.error)
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "decided"),
+    [
+        ("exits", "failed", "failed"),
+        ("says_why", "failed", "failed"),
+        ("leaves", "clean", "nudged"),
+    ],
+)
+def test_a_function_that_exits_has_ended(herd, name, how, decided):
+    """As a program with that code: it is neither lost nor given back, which would be for ever."""
+    turn = herd.child(function(name, retries=0))
+    herd.parent.delegate("scout", "work")
+    assert herd.run(turn) == decided
+    [ending] = herd.endings()
+    assert ending["how"] == how
+    assert name == "leaves" or f"test_job:{name} ended" in ending["why"]
 
 
 def test_a_function_that_is_not_there(herd):

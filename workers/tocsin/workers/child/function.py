@@ -54,6 +54,10 @@ def run(running: Running) -> Ending:
                 session = context.session
     except (Stopped, asyncio.CancelledError):
         return running.interrupted(guard.why or "signal")
+    except SystemExit as error:
+        if guard.why:
+            return running.interrupted(guard.why)
+        return _exited(runner.function, error.code)
     except Exception as error:
         if guard.why:
             return running.interrupted(guard.why)
@@ -61,6 +65,15 @@ def run(running: Running) -> Ending:
         tail = printable(traceback.format_exc()[-4_000:])
         return Ending(kind=How.EXITED, exit_code=1, error=why, tail=tail)
     return Ending(kind=How.EXITED, exit_code=0, session=session)
+
+
+def _exited(name: str, code: object) -> Ending:
+    """The end of a function that left as a program does, by `sys.exit`."""
+    if code is None or code == 0:
+        return Ending(kind=How.EXITED, exit_code=0)
+    said = f"{name} ended with {code}" if isinstance(code, int) else f"{name} ended: {code}"
+    number = code if isinstance(code, int) else 1
+    return Ending(kind=How.EXITED, exit_code=number, error=printable(said[:500]))
 
 
 def _load(name: str) -> Callable[[Turn], Any]:
