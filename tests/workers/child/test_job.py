@@ -179,6 +179,32 @@ def test_the_tail_of_a_failure_is_kept_without_secrets(herd):
     assert "tok_" not in error and len(error) < 6_000
 
 
+TOKEN = (
+    "import json, os, re, sys\n"
+    "seats = open(os.environ['TOCSIN_DIR'] + '/seats.json').read()\n"
+    "token = re.search('tok_[^\"]*', seats)[0]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("profile", "text"),
+    [
+        ("command", "print('rate limit', token, file=sys.stderr)"),
+        ("command", "print('x' * 480 + token)"),
+        ("codex", "print(json.dumps({'type': 'error', 'message': 'bad ' + token}))"),
+    ],
+    ids=["standard error", "a line that is cut", "an event"],
+)
+def test_no_secret_is_in_the_reason_of_a_failure(herd, profile, text):
+    """Case 31: nor in what a program says of itself, nor half of one where a line was cut."""
+    turn = herd.child(command(f"{TOKEN}{text}\nsys.exit(1)", profile=profile, retries=0))
+    task = herd.parent.delegate("scout", "work")
+    assert herd.run(turn) == "failed"
+    settlement = herd.parent.task(task.id).settlement
+    assert settlement is not None and "***" in str(settlement.error)
+    assert "tok_" not in str(settlement.error) + str(herd.endings())
+
+
 def test_a_clean_end_may_complete(herd):
     """With `on_exit="complete"` what it printed last is the summary of its task."""
     turn = herd.child(command("print('JWT, see auth.py')", on_exit="complete"))

@@ -38,7 +38,7 @@ class Output:
         self.session: str | None = None
         """The last session that one of its events named."""
         self.verdict: str | None = None
-        """What its last event said that says how the model fared: "" for well."""
+        """What its last event said that says how the model fared, without secrets: "" for well."""
 
     def feed(self, stream: str, data: bytes) -> None:
         """Takes in what came on a stream, `stdout` or `stderr`."""
@@ -62,16 +62,16 @@ class Output:
     @property
     def answer(self) -> str:
         """The model's last words; of a program that prints no events, its last output."""
-        return self._hidden(self._answer or "\n".join(self._lines))[-TAIL:].strip()
+        return (self._answer or "\n".join(self._lines))[-TAIL:].strip()
 
     @property
     def tail(self) -> str:
         """What it printed last, on both streams, without secrets."""
-        return self._hidden("\n".join(self._lines))[-TAIL:]
+        return "\n".join(self._lines)[-TAIL:]
 
     @property
     def errors(self) -> str:
-        """What it printed last on its standard error."""
+        """What it printed last on its standard error, without secrets."""
         return "\n".join(self._errors)
 
     def _hidden(self, text: str) -> str:
@@ -81,11 +81,12 @@ class Output:
 
     def _line(self, stream: str, line: bytes) -> None:
         text = line.decode("utf-8", "replace").rstrip("\r")
+        shown = self._hidden(text)  # before it is cut: half a secret would not be found any more
         if stream == "stderr":
-            self._errors.append(text[:_LONGEST_LINE])
+            self._errors.append(shown[:_LONGEST_LINE])
         elif self._profile.events:
             self._event(text)
-        self._keep(text)
+        self._keep(shown)
 
     def _event(self, text: str) -> None:
         try:
@@ -102,9 +103,9 @@ class Output:
         if isinstance(session, str) and session:
             self.session = session
         if isinstance(answer, str):
-            self._answer = answer
+            self._answer = self._hidden(answer)
         if verdict is not None:
-            self.verdict = verdict
+            self.verdict = self._hidden(verdict)
 
     def _keep(self, text: str) -> None:
         shown = text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}..."
