@@ -375,6 +375,20 @@ async def test_a_task_that_takes_turn_after_turn_is_stopped(herd):
     assert settlement is not None and "max_turns" in str(settlement.error)
 
 
+@pytest.mark.parametrize("kind", [How.LIMITED, How.STOPPED])
+async def test_a_turn_that_is_put_off_is_none_of_those_that_a_task_may_take(herd, kind):
+    """A usage limit is no failure, and a worker that was told to stop counts as nothing."""
+    await employ(herd, "busy", max_turns=1)
+    task = await herd.parent.delegate("busy", "write it")
+    for _ in range(3):
+        await run(herd, Ending(kind=kind, error="5-hour limit reached"), agent="busy")
+    assert (await herd.parent.task(task.id)).state == "running"
+    assert await run(herd, agent="busy") == Decision.NUDGED
+    number = (await turns_of(herd, "busy")).number
+    assert await herd.broker.claim_turn(herd.name, "busy", number) is None
+    assert (await herd.parent.task(task.id)).state == "failed"
+
+
 # ------------------------------------------------------------------ stopped
 
 

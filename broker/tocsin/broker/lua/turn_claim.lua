@@ -21,8 +21,11 @@ if a.turn_state ~= 'due' and a.turn_state ~= 'launched' then return { 'over' } e
 local runner = cjson.decode(a.runner)
 for _, task in ipairs(redis.call('ZRANGE', key.workload(args.agent), 0, -1)) do
   local state = redis.call('HGET', key.task(task), 'state')
-  if (state == 'created' or state == 'running') and redis.call('HINCRBY', key.task(task), 'turns', 1) > runner.max_turns then
-    tasks.settle(task, 'failed', { error = 'it took ' .. runner.max_turns .. ' turns, which is all it may (max_turns)' })
+  if state == 'created' or state == 'running' then
+    redis.call('HSET', key.task(task), 'counted', args.turn)   -- if it is put off, this is taken back
+    if redis.call('HINCRBY', key.task(task), 'turns', 1) > runner.max_turns then
+      tasks.settle(task, 'failed', { error = 'it took ' .. runner.max_turns .. ' turns, which is all it may (max_turns)' })
+    end
   end
 end
 if not turns.work(args.agent) then

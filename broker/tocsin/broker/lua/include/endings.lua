@@ -106,8 +106,11 @@ local function failed(agent, a, runner, how)
   return 'retried'
 end
 
--- No failure: what it held comes again, uncounted.
+-- No failure: what it held comes again, uncounted, and its tasks took no turn.
 local function put_off(agent, a, delay)
+  for _, task in ipairs(open_tasks(agent, true)) do
+    if redis.call('HGET', key.task(task), 'counted') == a.turn then redis.call('HINCRBY', key.task(task), 'turns', -1) end
+  end
   for _, each in ipairs(held_by(agent, a.turn_instance)) do mail.hand_back(each[1], each[2]) end
   if turns.work(agent) then turns.plan(agent, a.turn_reason, delay) end
 end
