@@ -162,6 +162,30 @@ async def test_a_flushed_rq_loses_no_slot(herd, rq, fleet_name, what):
     assert len(held(rq, fleet_name)) == 1
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"data": b"garbage"},
+        {"data": zlib.compress(json.dumps(["x.y", None, [], {"herd": "x", "plan": "y"}]).encode())},
+        {"created_at": "yesterday"},
+        None,
+    ],
+    ids=["no data", "another plan's", "no time", "no name"],
+)
+async def test_a_job_that_was_written_over_stops_no_plan(herd, rq, fleet_name, field):
+    """The plans' records have it all; whoever can write into RQ's Redis can delay none of them."""
+    plan = await hourly(herd)
+    await herd.scheduler.tick()
+    [name] = held(rq, fleet_name)
+    if field is None:
+        rq.zadd(jobs(fleet_name), {b"\xff\xfe": 1})
+    else:
+        rq.hset(Job.key_for(name), mapping=field)
+    assert (await herd.later(hours=1))["planned"] == 1
+    assert await slots(herd) == [to_ms(plan.created_at + HOUR)]
+    assert list(held(rq, fleet_name)) == [name]
+
+
 @pytest.fixture
 async def fast(url: str, fleet_name: str) -> AsyncIterator[AsyncParent]:
     """The parent of a herd whose hour is a tenth of a second, with scout and its hourly plan."""

@@ -11,6 +11,7 @@ worker. Whoever is first, each slot is seen to once, because `plan_fire` and `ch
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -24,6 +25,8 @@ from rq_scheduler import Scheduler
 from tocsin.broker.connections import Server
 from tocsin.broker.errors import Unavailable
 from tocsin.broker.failures import failures_of
+
+log = logging.getLogger("tocsin.scheduler")
 
 PlanName = tuple[str, str]
 """Herd and plan."""
@@ -60,10 +63,18 @@ class Chores:
 
     def due(self, planned: Mapping[PlanName, datetime], now: datetime) -> set[PlanName]:
         """Has a job for each plan at its time, and none else; the plans whose jobs are due."""
+        wanted = {self._id(*name): (name, at) for name, at in planned.items()}
         with self._connected() as scheduler:
-            self._keep(scheduler, {self._id(*name): (name, at) for name, at in planned.items()})
-            jobs = list(scheduler.get_jobs(until=now))
-        return {(job.kwargs["herd"], job.kwargs["plan"]) for job in jobs}
+            self._keep(scheduler, wanted)
+            try:
+                due = [job.id for job in scheduler.get_jobs(until=now)]
+            except (LookupError, TypeError, ValueError) as broken:  # one was written over
+                log.warning("the jobs of plans cannot be read (%s) and are made anew", broken)
+                self._keep(scheduler, {})
+                self._keep(scheduler, wanted)
+                due = [job.id for job in scheduler.get_jobs(until=now)]
+        # By its id: what else it says of itself may have been changed.
+        return {wanted[job][0] for job in due if job in wanted}
 
     def clean(self) -> int:
         """Drops what has run out from the registries of RQ's queues; how many entries.
@@ -102,12 +113,14 @@ class Chores:
 
     def _keep(self, scheduler: Any, wanted: Mapping[str, tuple[PlanName, datetime]]) -> None:
         connection, key = scheduler.connection, scheduler.scheduled_jobs_key
-        held = {
-            name.decode(): int(at) for name, at in connection.zrange(key, 0, -1, withscores=True)
-        }
-        for name in held.keys() - wanted.keys():
-            scheduler.cancel(name)
-            connection.delete(_Job.key_for(name))
+        held: dict[str, float] = {}
+        for member, at in connection.zrange(key, 0, -1, withscores=True):
+            name = member.decode(errors="replace")
+            if name in wanted:
+                held[name] = at
+            else:
+                connection.zrem(key, member)
+                connection.delete(b"rq:job:" + member)
         for name, ((herd, plan), at) in wanted.items():
             if held.get(name) != int(at.timestamp()):
                 scheduler.enqueue_at(
