@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -68,3 +69,14 @@ class Pulse:
         if self.still > self._patience:
             return f"has done nothing for {self.still:.0f} s, because it hangs in one step"
         return ""
+
+
+def runs(pid: int) -> bool:
+    """Whether a process of this number runs on this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid > 0

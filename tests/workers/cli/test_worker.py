@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,29 @@ def test_a_worker_says_that_it_is_there(start, url, tmp_path):
     gone = finish(tmp_path, "worker", *place, "--health", "--json")
     assert gone.returncode == 1
     assert "no worker runs on this machine" in json.loads(gone.stdout)["problems"][0]
+
+
+def test_a_worker_that_hangs_or_was_killed(start, url, tmp_path):
+    """--health fails while its loop does not turn; one that was killed is not there."""
+    place = ("--url", url, "--rq-url", f"{url.rpartition('/')[0]}/2")
+    worker = start("worker", *place, "--json")
+    worker.document()
+
+    def problems() -> list[str]:
+        done = finish(tmp_path, "worker", *place, "--health", "--json")
+        found: dict[str, Any] = json.loads(done.stdout)
+        assert (done.returncode == 0) == found["healthy"]
+        return list(found["problems"])
+
+    while problems():
+        assert worker.process.poll() is None, worker.errors
+    worker.process.send_signal(signal.SIGSTOP)
+    while not (found := problems()):
+        assert worker.process.poll() is None, worker.errors
+    assert "has been silent for" in found[0]
+    worker.process.kill()
+    worker.process.wait()
+    assert "no worker runs on this machine" in problems()[0]
 
 
 def test_a_worker_that_is_to_run_what_is_queued(tmp_path, url):

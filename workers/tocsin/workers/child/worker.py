@@ -28,6 +28,7 @@ from rq.serializers import JSONSerializer
 from tocsin.broker.connections import Server, is_passing
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.failures import failure
+from tocsin.broker.pulse import runs
 from tocsin.workers.child import function, program
 
 _PRELOADED = function, program
@@ -41,11 +42,11 @@ GRACE = timedelta(minutes=10)
 STOP_WITHIN = 5.0
 """Seconds that a turn has when its worker is told so a second time."""
 
-BEAT = 15
+BEAT = 4
 """Seconds after which a worker says again that it is there, busy or not."""
 
-SILENT = timedelta(seconds=60)
-"""A worker that has said nothing for so long hangs, or is gone."""
+SILENT = timedelta(seconds=9)
+"""A worker that has said nothing for so long hangs: so it shows within 10 s."""
 
 _LONGEST_PAUSE = 10.0
 
@@ -156,7 +157,7 @@ def _make(connection: Any, queues: Sequence[str], name: str, grace: timedelta) -
         name=name,
         connection=connection,
         serializer=JSONSerializer,
-        worker_ttl=2 * BEAT,  # it waits for a job for 15 s less, and then says that it is there
+        worker_ttl=15 + BEAT,  # it waits for a job for 15 s less, and then says that it is there
         job_monitoring_interval=BEAT,
     )
     worker.grace = grace
@@ -177,7 +178,8 @@ def check(url: str) -> tuple[list[dict[str, Any]], list[str]]:
         if not is_passing(error):
             raise
         raise _away(url, error) from None
-    workers = [each for each in everywhere if each.hostname == here]
+    # One that was killed has left its record, and in a container another may have its number.
+    workers = [each for each in everywhere if each.hostname == here and runs(each.pid or 0)]
     found: list[dict[str, Any]] = [
         {
             "worker": each.name,
