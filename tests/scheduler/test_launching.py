@@ -12,7 +12,7 @@ from tests.fleets import command, key_of
 from tests.requirements import proves
 from tests.turning import claim, employ, job, queue_of, run, turns_of
 from tests.waiting import wait_until_async
-from tocsin.broker import AsyncBroker, CommandRunner, ScaledClock, errors, keys, turns
+from tocsin.broker import AsyncBroker, CommandRunner, HerdSettings, ScaledClock, errors, keys, turns
 from tocsin.broker.embedded import EmbeddedServer
 from tocsin.scheduler import AsyncScheduler
 from tocsin.scheduler._async import turns as duty
@@ -180,6 +180,19 @@ async def test_a_herd_has_no_more_turns_at_once_than_it_may(open_herd, queue):
         done.append(running[0])
         await herd.scheduler.tick()
     assert len(queue.job_ids) == 5
+
+
+async def test_a_herd_that_may_have_more_turns_at_once_has_them_at_once(open_herd, queue):
+    """Those that were held do not wait until one has ended."""
+    herd = await open_herd("crowd", turns_at_once=1)
+    for number in range(3):
+        await employ(herd, f"child{number}")
+        await herd.parent.message(f"child{number}", "hello")
+    await herd.later(**BATCH)
+    assert len(queue.job_ids) == 1
+    await herd.parent.set_settings(HerdSettings(turns_at_once=3))
+    await herd.scheduler.tick()
+    assert len(queue.job_ids) == 3
 
 
 @proves("P14")

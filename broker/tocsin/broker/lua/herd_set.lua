@@ -19,5 +19,6 @@ redis.call('HSET', key.herd(), 'sources', cjson.encode(sources))
 journal('settings', { given = args.given })
 seat.load()
 reminders.arm()
+turns.admit()
 for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do tasks.fill_slots(agent) end
 return { 'set', redis.call('HGETALL', key.herd()) }

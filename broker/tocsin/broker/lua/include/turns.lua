@@ -69,6 +69,14 @@ end
 -- How many more turns of the herd may be launched.
 local function free(limit) return tonumber(limit) - redis.call('ZCARD', key.turning()) end
 
+-- Turns that were held have their time, as many as the herd has a place for.
+function turns.admit()
+  local more = free(herd.turns_at_once)
+  for _, next in ipairs(more > 0 and redis.call('ZRANGE', key.held(), 0, more - 1) or {}) do
+    timer.set('6:turn:' .. next, now)
+  end
+end
+
 -- A turn is not to be launched any more, or has ended; others that were held may take its place.
 function turns.leave(agent)
   local known = pick(key.agent(agent), { 'turn', 'turn_lane' })
@@ -80,10 +88,7 @@ function turns.leave(agent)
   redis.call('HDEL', key.agent(agent), 'turn_lane')
   redis.call('ZADD', key.freed(), wall, slot(agent, known.turn_lane, known.turn))
   redis.call('PUBLISH', doorbell, 'launch')
-  local more = free(herd.turns_at_once)
-  for _, next in ipairs(more > 0 and redis.call('ZRANGE', key.held(), 0, more - 1) or {}) do
-    timer.set('6:turn:' .. next, now)
-  end
+  turns.admit()
 end
 
 -- A turn that was due comes to nothing.
