@@ -64,6 +64,19 @@ async def test_a_full_inbox_puts_a_slot_off(herd):
     assert (seen.problem, seen.runs, seen.skipped) == (None, 1, 0)
 
 
+async def test_a_slot_that_was_put_off_is_not_missed(herd):
+    """A full inbox keeps it waiting also where missed ones are skipped."""
+    await herd.parent.set_settings(HerdSettings(inbox_limit=1))
+    await herd.parent.message("scout", "hello")
+    plan = await hourly(herd, missed="skip")
+    assert (await herd.later(hours=1, seconds=5))["plans_put_off"] == 1
+    assert (await herd.later(minutes=1, seconds=5))["plans_put_off"] == 1
+    await (await herd.scout.receive()).ack()
+    assert (await herd.later(minutes=1, seconds=5))["planned"] == 1
+    seen = await herd.parent.plan_record(plan.id)
+    assert (seen.problem, seen.runs, seen.skipped) == (None, 1, 0)
+
+
 async def test_one_moment_comes_once_and_the_plan_ends(herd):
     """It is off the list, and can still be looked at for as long as settled tasks."""
     plan = await herd.parent.plan("scout", "Once", at=herd.clock.now() + HOUR)

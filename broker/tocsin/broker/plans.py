@@ -271,8 +271,14 @@ def fire(fleet: Fleet, plan: DuePlan, now: datetime) -> Call[list[str]]:
     """Sees to the slots of a plan that have come by `now`; what came of it, and the tasks given."""
     record = plan.record
     factor = fleet.clock.factor if isinstance(fleet.clock, ScaledClock) else 1.0
+    looked = from_ms(record["next"]) if record["next"] else now
     found = due(
-        _schedule(record), from_ms(record["upto"]), now, Missed(record["missed"]), LATE * factor
+        _schedule(record),
+        from_ms(record["upto"]),
+        now,
+        Missed(record["missed"]),
+        LATE * factor,
+        looked=looked,
     )
     return call(
         "plan_fire",

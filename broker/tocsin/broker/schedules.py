@@ -102,9 +102,18 @@ class Firing:
 
 
 def due(
-    schedule: Schedule, upto: datetime, now: datetime, missed: Missed, late: timedelta = LATE
+    schedule: Schedule,
+    upto: datetime,
+    now: datetime,
+    missed: Missed,
+    late: timedelta = LATE,
+    looked: datetime | None = None,
 ) -> Firing:
-    """What is to be done at `now` with the slots of a plan whose slots to `upto` were seen to."""
+    """What is to be done at `now` with the slots of a plan whose slots to `upto` were seen to.
+
+    A slot is late by when the plan was to be looked at (`looked`), if that was later: one that was
+    put off is not missed.
+    """
     newest: deque[datetime] = deque(maxlen=CATCH_UP)
     before, count, following = upto, 0, None
     for slot in schedule.after(upto):
@@ -120,7 +129,11 @@ def due(
     if missed is Missed.ALL:
         slots = list(newest)
     else:
-        slots = [slot for slot in list(newest)[-1:] if missed is Missed.ONCE or now - slot <= late]
+        slots = [
+            slot
+            for slot in list(newest)[-1:]
+            if missed is Missed.ONCE or now - max(slot, looked or slot) <= late
+        ]
     return Firing(slots, count - len(slots), newest[-1] if newest else upto, following)
 
 
