@@ -186,6 +186,7 @@ async def test_the_same_key_plans_once(herd):
     ("given", "code", "says"),
     [
         ({"at": datetime(2020, 1, 1, tzinfo=UTC)}, "invalid_input", "in the past by the clock of"),
+        ({"at": datetime(9999, 12, 31, 23, tzinfo=UTC)}, "invalid_input", "year 9000 or before"),
         ({"every": HOUR, "deadline": timedelta(0)}, "invalid_input", "more than 0"),
         ({"every": HOUR, "missed": "twice"}, "invalid_input", "'once', 'skip', 'all'"),
         ({"every": HOUR, "queue": 1}, "invalid_input", "queue must be True or False"),

@@ -37,6 +37,10 @@ LATE = timedelta(minutes=1)
 """A slot that nobody saw to for so long was missed."""
 
 
+LAST_YEAR = 9_000
+"""Of a moment: later ones have no local time in some zones."""
+
+
 class Recurrence(StrEnum):
     """What a plan goes by."""
 
@@ -197,4 +201,6 @@ def _read_moment(operation: str, value: object, zone: ZoneInfo, tz: object) -> d
         if tz is None:
             raise InvalidInput(operation, "at has no time zone; give an aware datetime, or tz")
         value = value.replace(tzinfo=zone)
+    if value.year > LAST_YEAR:
+        raise InvalidInput(operation, f"at must be in the year {LAST_YEAR} or before")
     return value
