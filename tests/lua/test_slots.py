@@ -19,9 +19,6 @@ FILES = [*scripts.names(), *(f"include/{name}" for name in sources.include_names
 OF_THE_PARTITION = re.compile(r"key\.\w+\(|mail\.stream\(|KEYS\[\]$|partition$")
 """What is derived from the declared key: by the generated functions, or it is that key."""
 
-OF_THE_FLEET = re.compile(r"local function (\w+)\(\w*\)\n  return KEYS\[1\] \.\. [^\n]+\nend\n")
-"""A function of a script of the fleet's key that derives another from it, with the same tag."""
-
 NO_KEY = {"'TIME'", "'PUBLISH'"}
 KEY_AT = {"'XGROUP'": 2, "'XINFO'": 2, "'XREADGROUP'": -2}
 ALL_KEYS = {"'DEL'", "'EXISTS'"}
@@ -79,8 +76,6 @@ def is_of_the_partition(expression: str, file: str, at: int) -> bool:
     code = sources.code_of(file)
     if OF_THE_PARTITION.match(expression):
         return True
-    if called := re.match(r"(\w+)\(\)$", expression):
-        return called[1] in OF_THE_FLEET.findall(code)
     if table := re.match(r"(\w+)\[", expression):
         held = re.search(rf"local {table[1]} = \{{([^}}]*)\}}", code)
         return held is not None and set(re.findall(r"= (\w+)\.", held[1])) == {"key"}
@@ -90,17 +85,8 @@ def is_of_the_partition(expression: str, file: str, at: int) -> bool:
     bound = bound_to(expression, code[around.start() if around else 0 : at])
     if bound:
         return all(is_of_the_partition(each, file, at) for each in bound)
-    if around is None:
-        return False
-    parameters = [each.strip() for each in around[2].split(",")]
-    if table := re.search(rf"for \w+, {expression} in pairs\((\w+)\)", around[0]):
-        tables = [given[parameters.index(table[1])] for *_, given in calls_of(around[1], file)]
-        values = [re.findall(r" = (\S+\([^{}=]*?\))", each) for each in tables]
-        assert [len(each) for each in values] == [each.count(" = ") for each in tables]
-        return bool(tables) and all(
-            is_of_the_partition(v, file, at) for each in values for v in each
-        )
-    if expression not in parameters:
+    parameters = [each.strip() for each in around[2].split(",")] if around else []
+    if around is None or expression not in parameters:
         return False
     calls = list(calls_of(around[1], file))
     place = parameters.index(expression)
