@@ -52,7 +52,7 @@ check: $(STAMP) ## Linter, format, generated code, types, import rules
 
 matrix: $(STAMP) $(OLD_VENV)/.installed ## Tests on the oldest redis-py and another server (REDIS_SERVER=path)
 	$(OLD_VENV)/bin/python -m pytest -n $(WORKERS) tests/unit/test_connections.py $(OF_SERVERS) $(ARGS)
-	$(BIN)/python -m pytest -n $(WORKERS) --on cluster tests/broker tests/scheduler $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --on cluster tests/tour tests/broker $(ARGS)
 ifneq ($(REDIS_SERVER),)
 	$(BIN)/python -m pytest -n $(WORKERS) --server-binary $(REDIS_SERVER) $(OF_SERVERS) $(ARGS)
 endif

@@ -47,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if given := config.getoption("--server-binary"):
         binary._bundled_binary = given.resolve
     config.addinivalue_line("markers", "everywhere: runs on each topology")
+    config.addinivalue_line("markers", "one_server: of one server alone, so `--on` leaves it out")
     config.addinivalue_line("markers", "long: takes most of a minute, so it starts before others")
 
 
@@ -70,8 +71,12 @@ def _is_about_reminders(metafunc: pytest.Metafunc) -> bool:
     return parts and not proven.isdisjoint(OF_REMINDERS)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    if config.getoption("--on") in ("cluster", "sentinel"):
+        apart = [item for item in items if item.get_closest_marker("one_server")]
+        config.hook.pytest_deselected(items=apart)
+        items[:] = [item for item in items if item not in apart]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -60,15 +60,15 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def operator(url: str) -> Iterator[Any]:
+def operator(url: str, *, decode_responses: bool = True) -> Iterator[Any]:
     """A client of redis-py's own for whatever is at `url`, that answers in text."""
     server = Server(url)
     if server.place.shape is Shape.CLUSTER:
         nodes = [ClusterNode(*node) for node in server.place.nodes]
-        client: Any = RedisCluster(startup_nodes=nodes, decode_responses=True)
+        client: Any = RedisCluster(startup_nodes=nodes, decode_responses=decode_responses)
     else:
         node = server.node_of(None) or server.find(None)
-        client = redis.Redis.from_url(server.place.url_of(node), decode_responses=True)
+        client = redis.Redis.from_url(server.place.url_of(node), decode_responses=decode_responses)
     with contextlib.closing(client):
         yield client
 

@@ -330,6 +330,7 @@ async def behind(proxy, fleet_name, clock):
 @proves("P9", "P12")
 @pytest.mark.parametrize("when", ["answer", "command"])
 @pytest.mark.parametrize("script", ["ask_open", "ask_look", "ask_confirm", "request_reply"])
+@pytest.mark.one_server
 async def test_an_ask_whose_step_loses_its_answer(herd, behind, proxy, script, when):
     """Case 1: one question, one answer, to its asker alone."""
     scout = await behind.join(herd.name, "scout", herd.scout.token)
@@ -348,6 +349,7 @@ async def test_an_ask_whose_step_loses_its_answer(herd, behind, proxy, script, w
 
 
 @proves("P9", "P11")
+@pytest.mark.one_server
 async def test_an_asker_whose_line_stays_down(herd, proxy, behind, monkeypatch):
     """It waits for the server to be back, and has its answer then."""
     scout = await behind.join(herd.name, "scout", herd.scout.token)

@@ -206,7 +206,7 @@ async def everything_that_is_left(herd) -> list[Check]:
     return [question, work, inbox, looks]
 
 
-@pytest.fixture(params=["straight", "slow"])
+@pytest.fixture(params=["straight", pytest.param("slow", marks=pytest.mark.one_server)])
 async def line(request, url, fleet_name, clock) -> AsyncIterator[Line]:
     """A broker on the way that it takes; on a slow one answers are held up for some moments."""
     with Proxy(url) as proxy:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from tests.fleets import about
 from tests.waiting import wait_until_async
 from tocsin.broker.testing import lapse
 
 
+@pytest.mark.one_server
 async def test_the_bell_of_a_message_that_nobody_heard(herd):
     """A wake that was tried says by which path, when, and that it reached nobody."""
     sent = await herd.scout.message("planner", "Read me.")
@@ -18,6 +21,7 @@ async def test_the_bell_of_a_message_that_nobody_heard(herd):
     assert (tried.path, tried.at, tried.reached) == ("bell", herd.clock.now(), 0)
 
 
+@pytest.mark.one_server
 async def test_the_bell_of_a_message_that_a_process_waits_for(herd):
     """A process that waits for a turn is counted; the receipt then says which one took it."""
     waiting = asyncio.create_task(herd.planner.next_turn(timeout=10))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import redis
 
 from tests.leftovers import fleet_keys
+from tests.topologies import operator
 from tocsin.broker import AsyncBroker, Broker, HerdSettings, errors, keys
 
 LATER = {"no_reply", "ceiling_active", "request_cancelled", "loop_limit", "invalid_envelope"}
@@ -18,7 +18,7 @@ OWN_TESTS = {"unavailable", "invalid_input"}
 
 def snapshot(url: str, fleet: str) -> dict[str, bytes]:
     """All that the fleet stores, but its journals, which record attempts to act as others."""
-    with redis.Redis.from_url(url) as client:
+    with operator(url, decode_responses=False) as client:
         return {
             key: client.dump(key)
             for key in fleet_keys(client, fleet)

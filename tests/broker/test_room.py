@@ -94,6 +94,7 @@ async def test_a_message_waits_for_room(full, never_by_itself):
     assert (mail.message_id, mail.body) == (sent.message_id, "3")
 
 
+@pytest.mark.one_server
 async def test_a_question_waits_for_room_that_acks_make(full, never_by_itself):
     """An agent that looks without taking makes room when it acks."""
     sending = asyncio.create_task(
@@ -157,6 +158,7 @@ async def test_waiting_ends_with_its_recipient(full):
         await asyncio.wait_for(sending, 20)
 
 
+@pytest.mark.one_server
 async def test_a_wait_that_is_cancelled_leaves_nothing(full, never_by_itself):
     """No message later, and nobody who listens for room."""
     sending = asyncio.create_task(full.scout.message("planner", "3", wait=60))
@@ -177,6 +179,7 @@ async def test_a_wait_that_is_none(full, wait):
         await full.scout.message("planner", "x", wait=wait)
 
 
+@pytest.mark.one_server
 async def test_nothing_rings_for_room_while_nobody_waits(full, url):
     """The bell of room is rung for who waits, once, and not else."""
     with redis.Redis.from_url(url) as client, client.pubsub() as bell:

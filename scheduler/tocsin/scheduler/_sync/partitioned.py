@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -51,8 +52,18 @@ class PartitionedDuty(Duty):
     def serve_all(self) -> Pass:
         """One pass over all partitions, but those of which an earlier one is under way.
 
-        Those that do not answer are left out until their server does, or was replaced.
+        Those that do not answer are left out until their server does, or was replaced. A pass that
+        waits for all goes on with what came of one server's work on another.
         """
+        done, several = self._serve()
+        latest = done
+        while several and self.within is None and latest.counts:
+            latest, several = self._serve()
+            done.counts += latest.counts
+            done.next_in = latest.next_in
+        return done
+
+    def _serve(self) -> tuple[Pass, bool]:
         fleet = self._broker.fleet()
         busy = set(chain(*self._lanes.busy))
         groups: dict[Node | None, list[str]] = defaultdict(list)
@@ -60,11 +71,15 @@ class PartitionedDuty(Duty):
             partition = keys.partition(fleet.name, number)
             if partition not in busy:
                 groups[self._broker.link.server.node_of(partition)].append(partition)
-        if len(groups) == 1 and not busy:
-            came: list[Pass | Exception] = [self.serve(fleet, *groups.values())]
-        else:
+        several = bool(busy) or len(groups) > 1
+        if several:
             steps = {tuple(some): partial(self.serve, fleet, some) for some in groups.values()}
             came = self._lanes.run(steps, self.within)
+        else:
+            came = [self.serve(fleet, *groups.values())]
+        return self._told(came), several
+
+    def _told(self, came: Sequence[Pass | Exception]) -> Pass:
         failures = [each for each in came if isinstance(each, Exception)]
         passes = [each for each in came if isinstance(each, Pass)]
         if failures and not passes:
