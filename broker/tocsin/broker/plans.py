@@ -271,7 +271,7 @@ def fire(fleet: Fleet, plan: DuePlan, now: datetime) -> Call[list[str]]:
     """Sees to the slots of a plan that have come by `now`; what came of it, and the tasks given."""
     record = plan.record
     factor = fleet.clock.factor if isinstance(fleet.clock, ScaledClock) else 1.0
-    looked = from_ms(record["next"]) if record["next"] else now
+    looked = from_ms(record["next"]) if record.get("next") else now
     found = due(
         _schedule(record),
         from_ms(record["upto"]),
