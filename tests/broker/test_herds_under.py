@@ -355,6 +355,16 @@ async def test_an_orphan_whose_herd_or_child_above_is_gone(top, what):
     await orphaned(sub, "any more")
 
 
+async def test_a_closed_herd_is_no_orphan(top):
+    """What was above it may have been forgotten since."""
+    sub = await below(top, "sub", "scout")
+    await sub.parent.close_herd()
+    await sub.scheduler.tick()
+    await forget(top, key_of(top, "herd"))
+    found = (await seen(top.broker))["sub"]
+    assert (found.state, found.tie) == ("closed", "tied")
+
+
 async def forget(herd: Herd, prefix: str) -> None:
     """Deletes all keys of a herd or an agent, as nobody should."""
     async for each in herd.broker.link.keys("test", prefix.replace("{", "[{]") + "*"):

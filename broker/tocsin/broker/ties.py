@@ -137,7 +137,7 @@ def make_tree(listed: Sequence[Listed], verdicts: Mapping[str, Sequence[str]]) -
     names = {each.herd for each in listed}
     for each in sorted(listed, key=lambda one: (one.under, one.herd)):
         over = each.under.partition("/")[0]
-        orphaned = each.herd in verdicts and verdicts[each.herd][0] == "orphaned"
+        orphaned = verdicts.get(each.herd, ("",))[0] == "orphaned"
         if each.under and not orphaned and over in names:
             below[over].append(each)
         else:
@@ -146,8 +146,10 @@ def make_tree(listed: Sequence[Listed], verdicts: Mapping[str, Sequence[str]]) -
     def grow(each: Listed) -> HerdTree:
         how, reason = verdicts.get(each.herd, ("", ""))[:2]
         tie = each.tie if how == "tied" else how
-        if how == "closed":
-            tie = "closing" if each.state != "closed" else "tied"
+        if each.state == "closed" and how in ("closed", "orphaned"):
+            tie = "tied"  # as it should be: what is above it was closed, or even forgotten since
+        elif how == "closed":
+            tie = "closing"
         if tie == each.tie == "orphaned":
             reason = reason or each.reason
         return HerdTree(

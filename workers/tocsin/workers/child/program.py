@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 ORPHAN_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL for a program whose worker is gone."""
 
+_SECRET_FROM = 8
+"""Characters from which the value of a variable is hidden in what a program printed."""
+
 
 def run(running: Running) -> Ending:
     """Runs the turn's program to its end, or ends it."""
@@ -52,13 +55,20 @@ def run(running: Running) -> Ending:
         mail=running.mail,
         tasks=running.tasks,
     )
-    output = Output(profile, (turn.token, running.place.url, *parse(running.place.url).secrets))
+    ours = (turn.token, running.place.url, *parse(running.place.url).secrets)
+    output = Output(profile, (*ours, *_handed(runner)))
     with Folder(running.place, story, turn.token) as folder:
         ending = _run(running, runner, profile, folder, output)
         session = folder.session or output.session or turn.session
     if ending.kind is How.EXITED and ending.exit_code == 0 and runner.on_exit == "complete":
         _complete(running, output.answer)
     return ending.model_copy(update={"session": session})
+
+
+def _handed(runner: CommandRunner) -> list[str]:
+    """Values of the variables it is given, which may be keys of a provider; short ones are none."""
+    values = [*runner.env.values(), *(os.environ.get(name, "") for name in runner.pass_env)]
+    return [value for value in values if len(value) >= _SECRET_FROM]
 
 
 def _run(
