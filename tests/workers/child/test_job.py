@@ -205,14 +205,13 @@ def test_no_secret_is_in_the_reason_of_a_failure(herd, profile, text):
     assert "tok_" not in str(settlement.error) + str(herd.endings())
 
 
-def test_a_key_that_a_program_was_given_is_not_in_the_reason_of_a_failure(herd, monkeypatch):
+def test_a_key_that_a_program_was_given_is_not_in_the_reason_of_a_failure(herd):
     """Case 31: of its environment and of its runner; short values are words like any other."""
-    monkeypatch.setenv("PROVIDER_KEY", "sk-of-the-worker")
     text = "import os\nprint([os.environ[n] for n in ('PROVIDER_KEY', 'KEY', 'MODE')])\nexit(1)"
     given = {"KEY": "sk-of-the-runner", "MODE": "fast"}
     turn = herd.child(command(text, pass_env=["PROVIDER_KEY"], env=given, retries=0))
     task = herd.parent.delegate("scout", "work")
-    assert herd.run(turn) == "failed"
+    assert herd.run(turn, PROVIDER_KEY="sk-of-the-worker") == "failed"
     settlement = herd.parent.task(task.id).settlement
     assert settlement is not None and "['***', '***', 'fast']" in str(settlement.error)
 
