@@ -183,13 +183,15 @@ def test_a_scheduler_killed_thirty_times_over_two_hundred_waits(url, fleet_name)
 
         with Program("schedulers", url, fleet_name) as schedulers:
             schedulers.says("ready")
-            for _ in range(30):
+            for life in range(30):
+                before = reminded()
                 ask(6)
                 schedulers.tell("start")
                 pid = int(schedulers.says("started"))
+                if life % 5 == 4:  # on a busy machine, too, some get as far as to remind
+                    wait_until(lambda before=before: reminded() > before, "a reminder of this life")
                 lives_until(time.monotonic() + chance.uniform(0, 0.1))
                 os.kill(pid, signal.SIGKILL)
-            assert reminded() > 0, "the kills came while reminders were being sent"
             ask(len(unasked))
             schedulers.tell("start")
             last = int(schedulers.says("started"))

@@ -13,7 +13,7 @@ from tocsin.broker import AsyncBroker, Broker, HerdSettings, errors, keys
 LATER = {"no_reply", "ceiling_active", "request_cancelled", "loop_limit", "invalid_envelope"}
 """Codes of parts that are not built yet: asks, the guard of pairs, the reading of foreign mail."""
 
-OWN_TESTS = {"unavailable", "invalid_input"}
+OWN_TESTS = {"unavailable", "invalid_input", "unknown_plan"}
 
 
 def snapshot(url: str, fleet: str) -> dict[str, bytes]:

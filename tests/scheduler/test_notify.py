@@ -86,8 +86,9 @@ async def test_a_human_is_told_once_of_each_event(herd: Herd, hook: Webhook) -> 
     await herd.later(hours=1)
 
     events = Counter(alert["event"] for alert in hook.alerts)
-    # The question to who is absent and the one that blocked are dead or over, not told again.
-    assert events == dict.fromkeys(EVENTS, 1)
+    # The question to who is absent and the one that blocked are dead or over, not told again. This
+    # herd is under no other that could leave it an orphan (tests/broker/test_herds_under.py).
+    assert events == dict.fromkeys(set(EVENTS) - {"herd_orphaned"}, 1)
     assert len(set(hook.ids)) == len(hook.ids)
     told = {alert["event"]: alert for alert in hook.alerts}
     assert told["unheard"]["body"] == "Anybody there?"
@@ -325,6 +326,7 @@ async def test_the_oldest_are_dropped_where_nobody_takes_them(
     await herd.parent.register("absent")
     for number in range(1_003):
         await herd.scout.message("absent", f"{number}?", expects_reply=True)
+        herd.clock.advance(timedelta(milliseconds=1))  # ids of one millisecond have no order
     with caplog.at_level(logging.ERROR, "tocsin.scheduler"):
         done = await herd.scheduler.tick()
 

@@ -25,7 +25,7 @@ app = typer.Typer()
 _PANEL = "Over HTTP"
 
 
-@command(app, "mcp", example="TOCSIN_SEAT=release-42/scout tocsin mcp", seat=True)
+@command(app, "mcp", example="tocsin mcp --seat release-42/scout", seat=True)
 def mcp(
     session: Session,
     over_http: Annotated[
