@@ -18,7 +18,7 @@ TURNS ?= 50
 TOPOLOGY ?= server
 # Of `make matrix`: the oldest redis-py that pyproject.toml allows, and another server's program,
 # such as Redis 7.0's (the one that Tocsin brings if empty).
-OLDEST ?= 6.0.0
+OLDEST ?= 7.0.0
 REDIS_SERVER ?=
 OLD_VENV := .venv-oldest
 OF_SERVERS := tests/tour tests/lua tests/broker tests/scheduler tests/acceptance/test_cluster.py tests/acceptance/test_sentinel.py
