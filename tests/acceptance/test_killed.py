@@ -181,6 +181,9 @@ def test_a_scheduler_killed_thirty_times_over_two_hundred_waits(url, fleet_name)
             lines = [line for parent in parents for line in parent.journal(limit=10_000)]
             return sum(len(line.fields["tasks"]) for line in lines if line.event == "reminded")
 
+        def reminds(after: int) -> None:
+            wait_until(lambda: reminded() > after, "a reminder in this life")
+
         with Program("schedulers", url, fleet_name) as schedulers:
             schedulers.says("ready")
             for life in range(30):
@@ -189,7 +192,7 @@ def test_a_scheduler_killed_thirty_times_over_two_hundred_waits(url, fleet_name)
                 schedulers.tell("start")
                 pid = int(schedulers.says("started"))
                 if life % 5 == 4:  # on a busy machine, too, some get as far as to remind
-                    wait_until(lambda before=before: reminded() > before, "a reminder of this life")
+                    reminds(before)
                 lives_until(time.monotonic() + chance.uniform(0, 0.1))
                 os.kill(pid, signal.SIGKILL)
             ask(len(unasked))

@@ -365,6 +365,7 @@ READS = {
 
 OF_OTHERS = {
     "AsyncBroker.run": "whatever it is given",
+    "AsyncBroker.agree": "fleet, asked anew",
     "AsyncBroker.aclose": "leave",
     "AsyncAgent.turns": "next_turn",
 }

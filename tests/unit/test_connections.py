@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -308,3 +310,31 @@ def test_a_call_that_waits_for_a_connection_first_is_given_up_in_time_all_the_sa
     assert patience._last_try - began + longest <= connections.GIVE_UP_AFTER
     with closing(Server("redis://h").connect()) as client:
         assert vars(client.connection_pool)["timeout"] == connections.FREE_WITHIN
+
+
+MANY = 7 * connections.CONNECTIONS
+"""Calls at once, of 0.2 s each: the last wait for longer than `FREE_WITHIN`."""
+
+
+@pytest.fixture
+def busy(url: str, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """A server whose calls take long, for a process that tries each once."""
+    monkeypatch.setattr(connections, "REPEATS", 0)
+    return Server(url)
+
+
+async def test_many_tasks_wait_their_turn_while_the_server_answers(busy):
+    """However many call at once: a queue of this process's own makes no server unavailable."""
+    client = busy.connect_async()
+    calls = [client.blpop(["tocsin:nothing"], 0.2) for _ in range(MANY)]
+    assert await asyncio.gather(*calls) == [None] * MANY
+    await client.connection_pool.disconnect()
+
+
+def test_many_threads_wait_their_turn_while_the_server_answers(busy):
+    """The same of threads."""
+    client = busy.connect()
+    with ThreadPoolExecutor(MANY) as threads:
+        calls = [threads.submit(client.blpop, ["tocsin:nothing"], 0.2) for _ in range(MANY)]
+        assert [call.result() for call in calls] == [None] * MANY
+    client.connection_pool.disconnect()

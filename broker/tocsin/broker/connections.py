@@ -9,6 +9,7 @@ of them takes longer than `ANSWER_WITHIN`, and the client library repeats nothin
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from bisect import bisect_right
@@ -46,7 +47,9 @@ GIVE_UP_AFTER = 10.0
 """Seconds from its first try after which a call is `unavailable`, however the line fails."""
 
 FREE_WITHIN = 1.0
-"""Seconds that a try waits for one of the connections to be free, where many call at once."""
+"""Seconds that a try waits for one of the connections to be free, where many call at once, while
+none of those that are in use is answered. A server that answers is not away, however long the queue
+of this process's own calls is."""
 
 REPEATS = 3
 """How often a call is tried again while that leaves time for another try. Where another server can
@@ -300,9 +303,9 @@ class Server:
 
     def connect(self, node: Node = ONLY) -> redis.Redis:
         """A client for calls from threads."""
-        url, kind = self.place.url_of(node), redis.BlockingConnectionPool
+        url = self.place.url_of(node)
         options = _calls(Retry) | self._greeting(self._greet)
-        return redis.Redis(connection_pool=self._from_url(url, kind, **options))
+        return redis.Redis(connection_pool=self._from_url(url, _Pool, **options))
 
     def connect_async(self, node: Node = ONLY) -> redis.asyncio.Redis:
         """A client for calls from an event loop."""
@@ -340,25 +343,46 @@ class Server:
         return pool.make_connection()
 
 
+class _Pool(redis.BlockingConnectionPool):
+    """Connections for threads: one waits for as long as the server answers the others."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)  # type: ignore[no-untyped-call]
+        self._answered = -math.inf
+        """When a connection last came back whole, by this process's clock."""
+
+    def get_connection(self, *args: Any, **options: Any) -> Any:
+        while True:
+            try:
+                return super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+            except exceptions.ConnectionError as error:
+                none_is_free = isinstance(error.__context__, Empty)
+                if not none_is_free or time.monotonic() - self._answered > self.timeout:
+                    raise
+
+    def release(self, connection: Any) -> None:
+        if connection._sock is not None:  # redis-py 7.0 has no other way to ask that
+            self._answered = time.monotonic()
+        super().release(connection)  # type: ignore[no-untyped-call]
+
+
 class _AsyncPool(redis.asyncio.ConnectionPool):
     """Connections for tasks, each in its turn; none is lost, whatever task is cancelled and when.
 
     In redis-py's own blocking pool a task that gives a connection back and wants one again is
     served before those that wait, so that a few busy ones leave others without; and one that is
-    cancelled while it waits for the pool's lock to give it back keeps it for ever.
+    cancelled while it waits for the pool's lock to give it back keeps it for ever. As in `_Pool`,
+    one waits for as long as the server answers the others.
     """
 
     def __init__(self, timeout: float, **options: Any) -> None:
         super().__init__(**options)
         self._timeout = timeout
         self._free = asyncio.Semaphore(self.max_connections)
+        self._answered = -math.inf
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
-        try:
-            async with asyncio.timeout(self._timeout):
-                await self._free.acquire()
-        except TimeoutError as error:
-            raise exceptions.ConnectionError("all connections are in use") from error
+        await self._wait_for_one()
         try:
             connection: Any = self.get_available_connection()  # type: ignore[no-untyped-call]
         except BaseException:
@@ -371,7 +395,23 @@ class _AsyncPool(redis.asyncio.ConnectionPool):
             raise
         return connection
 
+    async def _wait_for_one(self) -> None:
+        if not self._free.locked():
+            await self._free.acquire()
+            return
+        waiting = asyncio.ensure_future(self._free.acquire())
+        try:
+            while not (await asyncio.wait({waiting}, timeout=self._timeout))[0]:
+                if time.monotonic() - self._answered > self._timeout:
+                    raise exceptions.ConnectionError("all connections are in use, none is answered")
+        except BaseException:
+            if not waiting.cancel():  # it had its turn already
+                self._free.release()
+            raise
+
     async def release(self, connection: Any) -> None:
+        if connection.is_connected:
+            self._answered = time.monotonic()
         giving_back = self._give_back(connection)
         if self._lock.locked() or connection.should_reconnect():  # it may have to wait
             await asyncio.shield(giving_back)
