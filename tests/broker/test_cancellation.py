@@ -165,7 +165,7 @@ async def everything_an_agent_calls(herd) -> list[Check]:
 async def everything_that_is_left(herd) -> list[Check]:
     """The rest of them: questions, tasks, mail that is given back, looks."""
     scout, planner, parent = herd.scout, herd.planner, herd.parent
-    number = count()
+    number, alone = count(), asyncio.Lock()
 
     async def question() -> None:
         key = f"question {next(number)}"
@@ -184,14 +184,15 @@ async def everything_that_is_left(herd) -> list[Check]:
         assert (await parent.cancel(task.id)).status == settled.status
 
     async def inbox() -> None:
-        shown = await parent.inbox(limit=5)
-        assert all(mail.recipient == "parent" for mail in shown)
-        if shown:
-            await parent.ack(*shown)
-        turn = await parent.receive(limit=5)
-        assert all(mail.recipient == "parent" for mail in turn)
-        await turn.nack()
-        await (await parent.receive(limit=5)).ack()
+        async with alone:  # another one could give back what this one was shown
+            shown = await parent.inbox(limit=5)
+            assert all(mail.recipient == "parent" for mail in shown)
+            if shown:
+                await parent.ack(*shown)
+            turn = await parent.receive(limit=5)
+            assert all(mail.recipient == "parent" for mail in turn)
+            await turn.nack()
+            await (await parent.receive(limit=5)).ack()
 
     async def looks() -> None:
         text = f"looks {next(number)}"

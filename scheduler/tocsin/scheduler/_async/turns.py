@@ -11,6 +11,7 @@ import logging
 import random
 from collections import Counter
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from tocsin.broker import keys, turns
@@ -49,6 +50,9 @@ class AsyncLaunching(AsyncDuty):
         self.bell = keys.doorbell(broker.name), "launch"
         self.full: dict[str, int] = {}
         """What kept turns waiting in the last pass, and how many."""
+        self._served: dict[str, int] = {}
+        """When a turn of each partition was last launched, counted in rounds."""
+        self._rounds = count(1)
 
     async def turn(self) -> Turn:
         """Rounds over all partitions, until nothing is due that there is a slot for."""
@@ -86,8 +90,12 @@ class AsyncLaunching(AsyncDuty):
         if not wanted and not freed:
             self.full = {}
             return False, None
-        random.shuffle(wanted)  # where places are equal, no partition comes first
-        wanted = sorted(wanted, key=lambda turn: turn.place)[:MOST]
+        random.shuffle(wanted)  # schedulers that begin at the same time differ
+
+        def place(turn: DueTurn) -> tuple[float, int]:  # of equals, who was not served for longest
+            return turn.place, self._served.get(fleet.partition(turn.herd), 0)
+
+        wanted = sorted(wanted, key=place)[:MOST]
         given_back = [slot for slots in freed.values() for slot in slots]
         slots = await self._broker.run(turns.take_slots(fleet, given_back, wanted))
         notes = [turns.freed(fleet, partition, each) for partition, each in freed.items()]
@@ -97,6 +105,9 @@ class AsyncLaunching(AsyncDuty):
         self.step()
         self.full = dict(Counter(each for each in slots.full if each))
         ready = [turn for turn, full in zip(wanted, slots.full, strict=True) if not full]
+        self._served.update(
+            dict.fromkeys((fleet.partition(turn.herd) for turn in ready), next(self._rounds))
+        )
         await self._launch(ready, done)
         return bool(ready), slots.next_in
 

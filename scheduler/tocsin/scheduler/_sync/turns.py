@@ -13,6 +13,7 @@ import logging
 import random
 from collections import Counter
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from tocsin.broker import keys, turns
@@ -51,6 +52,9 @@ class Launching(Duty):
         self.bell = keys.doorbell(broker.name), "launch"
         self.full: dict[str, int] = {}
         """What kept turns waiting in the last pass, and how many."""
+        self._served: dict[str, int] = {}
+        """When a turn of each partition was last launched, counted in rounds."""
+        self._rounds = count(1)
 
     def turn(self) -> Turn:
         """Rounds over all partitions, until nothing is due that there is a slot for."""
@@ -88,8 +92,12 @@ class Launching(Duty):
         if not wanted and not freed:
             self.full = {}
             return False, None
-        random.shuffle(wanted)  # where places are equal, no partition comes first
-        wanted = sorted(wanted, key=lambda turn: turn.place)[:MOST]
+        random.shuffle(wanted)  # schedulers that begin at the same time differ
+
+        def place(turn: DueTurn) -> tuple[float, int]:  # of equals, who was not served for longest
+            return turn.place, self._served.get(fleet.partition(turn.herd), 0)
+
+        wanted = sorted(wanted, key=place)[:MOST]
         given_back = [slot for slots in freed.values() for slot in slots]
         slots = self._broker.run(turns.take_slots(fleet, given_back, wanted))
         notes = [turns.freed(fleet, partition, each) for partition, each in freed.items()]
@@ -99,6 +107,9 @@ class Launching(Duty):
         self.step()
         self.full = dict(Counter(each for each in slots.full if each))
         ready = [turn for turn, full in zip(wanted, slots.full, strict=True) if not full]
+        self._served.update(
+            dict.fromkeys((fleet.partition(turn.herd) for turn in ready), next(self._rounds))
+        )
         self._launch(ready, done)
         return bool(ready), slots.next_in
 
