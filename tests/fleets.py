@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
@@ -10,6 +12,7 @@ from tocsin.broker import (
     AsyncBroker,
     AsyncChild,
     AsyncParent,
+    Broker,
     Envelope,
     HerdSettings,
     Kind,
@@ -18,7 +21,7 @@ from tocsin.broker import (
     Task,
     keys,
 )
-from tocsin.scheduler import AsyncScheduler
+from tocsin.scheduler import AsyncScheduler, Scheduler
 
 
 class Herd:
@@ -140,3 +143,18 @@ def bodies(mail: Iterable[Envelope] | None) -> list[str]:
 def about(mail: Iterable[Envelope], subject: str) -> list[Envelope]:
     """The envelopes of Tocsin's own that tell of `subject`."""
     return [envelope for envelope in mail if envelope.data.get("about") == subject]
+
+
+async def side_by_side(url: str, fleet: str, clock: ManualClock, *, passes: int) -> None:
+    """Four schedulers at once, each with connections of its own, for so many passes."""
+
+    def forward() -> None:
+        with Broker.connect(url, fleet=fleet, clock=clock) as broker:
+            for _ in range(passes):
+                Scheduler(broker, repair_every=None).tick()
+
+    threads = [threading.Thread(target=forward) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        await asyncio.to_thread(thread.join)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -12,12 +11,12 @@ import pytest
 from tests.acceptance.processes import Program
 from tests.acceptance.test_lost_answers import LOST, behind, cut, proxy
 from tests.broker.test_between_herds import source, target
-from tests.fleets import Herd, bodies, command, key_of
+from tests.fleets import Herd, bodies, command, key_of, side_by_side
 from tests.requirements import proves
 from tests.waiting import wait_until
 from tocsin.broker import AsyncBroker, Broker, HerdSettings, keys, outbox
 from tocsin.broker.outbox import Outbox, Outcome
-from tocsin.scheduler import AsyncScheduler, Scheduler
+from tocsin.scheduler import AsyncScheduler
 from tocsin.scheduler._async.forwarding import PATIENCE
 
 __all__ = ["behind", "proxy", "source", "target"]
@@ -149,16 +148,7 @@ async def test_many_schedulers_at_once(url, fleet_name, clock, source, target):
     for number in range(120):
         await source.scout.message("target/parent", str(number))
 
-    def forward() -> None:
-        with Broker.connect(url, fleet=fleet_name, clock=clock) as broker:
-            for _ in range(10):
-                Scheduler(broker, repair_every=None).tick()
-
-    threads = [threading.Thread(target=forward) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        await asyncio.to_thread(thread.join)
+    await side_by_side(url, fleet_name, clock, passes=10)
     await source.later(seconds=3)
     turn = await target.parent.receive(limit=200)
     assert bodies(turn) == [str(number) for number in range(120)]

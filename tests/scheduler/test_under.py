@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from datetime import timedelta
 
 import pytest
@@ -11,12 +9,12 @@ import pytest
 from tests.acceptance.processes import Program
 from tests.acceptance.test_lost_answers import LOST, behind, cut, proxy
 from tests.broker.test_herds_under import below, events, led, seen, state_of
-from tests.fleets import Herd, HerdMaker, about, command, key_of
+from tests.fleets import Herd, HerdMaker, about, command, key_of, side_by_side
 from tests.requirements import proves
 from tests.waiting import wait_until
 from tocsin.broker import Broker, HerdSettings, outbox
 from tocsin.broker.outbox import Outbox, Outcome
-from tocsin.scheduler import AsyncScheduler, Scheduler
+from tocsin.scheduler import AsyncScheduler
 from tocsin.scheduler._async.forwarding import PATIENCE
 
 __all__ = ["behind", "proxy"]
@@ -162,16 +160,7 @@ async def test_many_schedulers_close_a_deep_tree_at_once(url, fleet_name, clock,
             await over.parent.message("lead", str(number))
     await top.parent.close("lead")
 
-    def forward() -> None:
-        with Broker.connect(url, fleet=fleet_name, clock=clock) as broker:
-            for _ in range(5):
-                Scheduler(broker, repair_every=None).tick()
-
-    threads = [threading.Thread(target=forward) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        await asyncio.to_thread(thread.join)
+    await side_by_side(url, fleet_name, clock, passes=5)
     for _ in range(4):
         await top.later(seconds=3)
     for herd in herds:

@@ -71,7 +71,7 @@ class Pulse:
         return ""
 
 
-def runs(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     """Whether a process of this number runs on this machine."""
     try:
         os.kill(pid, 0)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from tocsin.broker import Broker, keys, processes, timers
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.processes import SchedulerInfo
-from tocsin.broker.pulse import runs
+from tocsin.broker.pulse import is_running
 
 MAX_LAG = timedelta(seconds=30)
 """How late the oldest timer of a fleet may be, if not told otherwise."""
@@ -72,6 +72,6 @@ def _here(reports: Iterable[SchedulerInfo]) -> Iterator[SchedulerInfo]:
     may have its number, in a container even as a rule: of each process the last report counts."""
     newest: dict[int, SchedulerInfo] = {}
     for each in sorted(reports, key=lambda each: each.age, reverse=True):
-        if each.host == platform.node() and runs(each.pid):
+        if each.host == platform.node() and is_running(each.pid):
             newest[each.pid] = each
     yield from newest.values()

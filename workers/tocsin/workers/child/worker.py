@@ -28,7 +28,7 @@ from rq.serializers import JSONSerializer
 from tocsin.broker.connections import Server, is_passing
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.failures import failure
-from tocsin.broker.pulse import runs
+from tocsin.broker.pulse import is_running
 from tocsin.workers.child import function, program
 
 _PRELOADED = function, program
@@ -179,7 +179,7 @@ def check(url: str) -> tuple[list[dict[str, Any]], list[str]]:
             raise
         raise _away(url, error) from None
     # One that was killed has left its record, and in a container another may have its number.
-    workers = [each for each in everywhere if each.hostname == here and runs(each.pid or 0)]
+    workers = [each for each in everywhere if each.hostname == here and is_running(each.pid or 0)]
     found: list[dict[str, Any]] = [
         {
             "worker": each.name,

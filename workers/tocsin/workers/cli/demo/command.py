@@ -13,12 +13,13 @@ from typing import Annotated, Any
 import typer
 
 from tocsin.broker.embedded import EmbeddedServer
+from tocsin.broker.pulse import is_running
 from tocsin.workers.cli.demo import timeline
 from tocsin.workers.cli.demo.events import Event, Record
 from tocsin.workers.cli.demo.performance import Audience, Performance
 from tocsin.workers.cli.demo.promises import Judge
 from tocsin.workers.cli.demo.reading import find_tree
-from tocsin.workers.cli.demo.stage import StageError, is_running
+from tocsin.workers.cli.demo.stage import StageError
 from tocsin.workers.cli.output import INTERRUPTED, REFUSED, Output
 from tocsin.workers.cli.session import Session, command
 

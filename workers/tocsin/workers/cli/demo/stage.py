@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tocsin.broker.pulse import is_running
+
 GENTLE_END = 5.0
 """Seconds for an end of its own, and again after SIGTERM; then it is killed."""
 
@@ -119,17 +121,6 @@ class Stage:
     async def _read(self, role: str, stream: asyncio.StreamReader, heard: Heard) -> None:
         async for line in stream:
             heard(role, line.decode("utf-8", "replace").rstrip("\n"))
-
-
-def is_running(pid: int) -> bool:
-    """Whether there is a process with this id."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _without_tocsin(environ: Mapping[str, str]) -> dict[str, str]:
