@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.requirements import proves
-from tests.workers.mcp.desk import joined, serving
+from tests.workers.mcp.desk import Session, joined, serving
 
 PARENT = """delegate watch task_wait task_show task_cancel agent_register agent_close roster message
     ask ask_wait reply remind reroute inbox ack"""
@@ -58,6 +58,64 @@ async def test_the_main_story_through_two_sessions(herd, broker):
         assert ended["status"] == "settled" and ended["open"] == []
         assert ended["settled"][0]["summary"] == "JWT, see auth.py"
         assert "JWT, see auth.py" in await parent.text("task_show", task=task)
+
+
+async def test_the_whole_demo_through_sessions(herd, broker):
+    """The demo's story by tools alone: a slow answer raises one quiet reminder and ends nothing, a
+    question that nobody answers blocks its task."""
+    async with (
+        serving(broker) as base,
+        joined(base, herd.parent) as parent,
+        joined(base, herd.scout) as scout,
+        joined(base, herd.planner) as planner,
+    ):
+        read = await handed_out(parent, scout, "Tell a newcomer where to start.")
+        question = {"to": "planner", "expects_reply": True, "task": read}
+        asked = await scout.data("message", body="Where?", reply_within_minutes=0, **question)
+        [seen] = (await planner.data("inbox"))["messages"]
+        assert (seen["message_id"], seen["relation"]) == (asked["message_id"], "a sibling")
+
+        await herd.later(minutes=4, seconds=59)
+        assert (await parent.data("inbox"))["messages"] == []
+        await herd.later(seconds=2)
+        await herd.later(hours=1)
+        [reminder] = (await parent.data("inbox"))["messages"]
+        assert (reminder["kind"], reminder["task_id"]) == ("reminder", read)
+        assert reminder["data"]["request"] == asked["message_id"]
+        assert not await herd.parent.next_turn(timeout=0)  # it woke nobody
+        assert (await parent.data("task_show", task=read))["task"]["state"] == "waiting"
+        await parent.data("ack", messages=[reminder["message_id"]])
+
+        await planner.data("reply", message=asked["message_id"], body="In auth.py.")
+        [answer] = (await scout.data("inbox"))["messages"]
+        assert (answer["from"], answer["body"]) == ("planner", "In auth.py.")
+        await scout.data("ack", messages=[answer["message_id"]])
+        await scout.data("done", task=read, summary="Start in auth.py.")
+        [settled] = (await parent.data("inbox"))["messages"]
+        assert (settled["kind"], settled["data"]["status"]) == ("task_settled", "completed")
+        await parent.data("ack", messages=[settled["message_id"]])
+
+        rewrite = await handed_out(parent, scout, "Rewrite its longest file.")
+        question["task"] = rewrite
+        await scout.data("message", body="May I?", reply_within_minutes=8, **question)
+        await herd.later(minutes=6)
+        assert [each["kind"] for each in (await parent.data("inbox"))["messages"]] == ["reminder"]
+        await herd.later(minutes=3)
+        ended = await parent.data("task_wait", tasks=[rewrite])
+        [blocked] = ended["settled"]
+        assert (blocked["status"], blocked["return_code"]) == ("blocked", 2)
+        assert "planner" in blocked["error"]
+        [notice] = (await scout.data("inbox"))["messages"]
+        assert notice["kind"] == "notice" and notice["steer"]
+
+
+async def handed_out(parent: Session, child: Session, description: str) -> str:
+    """A task that the parent delegates and the child finds and begins."""
+    delegated = await parent.data("delegate", agent="scout", description=description)
+    [mail] = (await child.data("inbox"))["messages"]
+    assert (mail["kind"], mail["body"]) == ("task", description)
+    await child.data("ack", messages=[mail["message_id"]])
+    return str(delegated["task"]["id"])
 
 
 async def test_the_other_tools_of_a_parent(herd, broker):

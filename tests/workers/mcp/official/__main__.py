@@ -18,8 +18,9 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.workers.mcp.desk import bearer, environment, served
-from tocsin.broker import AsyncAgent, AsyncBroker, AsyncParent
+from tocsin.broker import AsyncAgent, AsyncBroker, AsyncParent, ScaledClock
 from tocsin.broker.embedded import EmbeddedServer
+from tocsin.scheduler import AsyncScheduler
 from tocsin.workers.mcp.server import CHILD_TOOLS, PARENT_TOOLS
 from tocsin.workers.mcp.web import WebOptions, application
 
@@ -35,6 +36,9 @@ SCENARIOS = (
 (sampling, elicitation, logging, completion, subscriptions) that this one does not have."""
 
 TIMEOUT = 120.0
+
+FACTOR = 300.0
+"""The minute of the story's fleet is a fifth of a second."""
 
 
 def install() -> None:
@@ -126,14 +130,22 @@ def _document(text: str) -> Any:
     return json.loads(text[text.index("{") :])
 
 
-async def story(broker: AsyncBroker, parent: AsyncParent) -> None:
-    """The SDK for TypeScript tells the main story in two sessions."""
-    seat = await parent.register("scout")
-    scout = await broker.join(parent.herd, "scout", str(seat.token))
-    shutil.copy(HERE / "story.mjs", FOLDER)
-    headers = [bearer(agent)["Authorization"] for agent in (parent, scout)]
-    async with served(application(broker, WebOptions(limit=5))) as base:
-        print((await node("story.mjs", f"{base}/mcp", *headers)).strip())
+async def story(url: str) -> None:
+    """The SDK for TypeScript tells the story of the demo in a session for each agent."""
+    clock = ScaledClock(FACTOR)
+    async with AsyncBroker.connect(url, fleet="story", clock=clock) as broker:
+        parent = await broker.open_herd("release-42")
+        agents: list[AsyncAgent] = [parent]
+        for name in ("scout", "planner"):
+            seat = await parent.register(name)
+            agents.append(await broker.join(parent.herd, name, str(seat.token)))
+        shutil.copy(HERE / "story.mjs", FOLDER)
+        headers = [bearer(agent)["Authorization"] for agent in agents]
+        firing = asyncio.create_task(AsyncScheduler(broker).run())
+        async with served(application(broker, WebOptions(limit=1))) as base:
+            print((await node("story.mjs", f"{base}/mcp", *headers)).strip())
+        firing.cancel()
+        await asyncio.gather(firing, return_exceptions=True)
 
 
 async def main() -> None:
@@ -145,7 +157,7 @@ async def main() -> None:
             parts: list[Callable[[], Awaitable[None]]] = [
                 lambda: conformance(broker, parent),
                 lambda: inspector(broker, parent, server.url),
-                lambda: story(broker, parent),
+                lambda: story(server.url),
             ]
             for part in parts:
                 await part()
