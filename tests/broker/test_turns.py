@@ -363,6 +363,18 @@ async def test_a_usage_limit_is_no_failure(herd):
         assert (turn.attempt, [each.attempts for each in await turn.child.receive()]) == (1, [0])
 
 
+async def test_an_account_and_an_agent_of_one_name_are_told_apart(herd):
+    """The limit of an account is told beside that of an agent which happens to have its name."""
+    await employ(herd, "acme")
+    await employ(herd, "other", account="acme")
+    for name in ("acme", "other"):
+        await herd.parent.delegate(name, "write it")
+        turn = await claim(herd, name)
+        await turn.end(Ending(kind=How.LIMITED, error="5-hour limit reached"))
+    told = about(await herd.parent.receive(), "limited")
+    assert [each.data["agent"] for each in told] == ["acme", "other"]
+
+
 async def test_a_task_that_takes_turn_after_turn_is_stopped(herd):
     """`max_turns` ends what would go on for ever, whatever makes its turns due."""
     await employ(herd, "busy", max_turns=3, max_nudges=100)

@@ -233,6 +233,29 @@ async def test_an_account_whose_limit_is_reached_pauses_all_its_turns(herd, queu
     assert [await state(herd, name) for name in ("one", "two")] == ["launched", "launched"]
 
 
+@pytest.mark.parametrize("before", ["due", "launched"])
+async def test_a_turn_follows_its_agent_to_another_account(herd, queue, before):
+    """A turn that waits for a slot of its account, or for a worker, is put among those of the new
+    one: its job of before is over, and the slot is given back."""
+    await herd.broker.limit_turns("account/acme", 1)
+    for name in ("first", "other"):
+        await employ(herd, name, account="acme")
+        if name == "other" or before == "due":
+            await herd.parent.delegate(name, "write it")
+            await herd.later(**BATCH)
+    was = await turns_of(herd, "other")
+    assert was.state == before
+    moved = CommandRunner(["code"], queue=queue.name, account="another")
+    await herd.parent.set_runner("other", moved)
+    await herd.scheduler.tick()
+    now = await turns_of(herd, "other")
+    assert (now.state, now.account) == ("launched", "another")
+    assert await herd.broker.claim_turn(herd.name, "other", was.number) is None
+    used = {each.scope: each.taken for each in await herd.broker.turn_slots()}
+    assert (used["account/acme"], used["account/another"]) == (int(before == "due"), 1)
+    assert await claim(herd, "other")
+
+
 async def test_a_pause_is_in_the_fleets_time(url, fleet_name, queue):
     """A clock that runs a thousand times as fast ends it as much sooner."""
     clock = ScaledClock(1_000)
@@ -310,6 +333,27 @@ async def test_repair_finds_a_turn_that_lost_its_time(herd, queue):
     swept = await herd.scheduler.repair()
     assert {what for _, what in swept.counts} == {"timers", "turning"}
     assert await command(herd, "ZRANGE", key_of(herd, "turning"), 0, -1) == ["coder"]
+    assert not (await herd.scheduler.repair()).counts
+
+
+@pytest.mark.parametrize("lost", ["lanes", "launches", "launches, by another type"])
+async def test_repair_finds_a_turn_that_nobody_would_launch(herd, queue, lost):
+    """The lane that it stands in is in no list any more, or was lost or written over (case 14)."""
+    await employ(herd, "other")
+    await herd.broker.limit_turns("fleet", 1)
+    for name in ("other", "coder"):
+        await herd.parent.delegate(name, "write it")
+        await herd.later(**BATCH)
+    assert await state(herd) == "due"
+    await herd.broker.limit_turns("fleet", None)
+    kind, _, by = lost.partition(", ")
+    name = key_of(herd, kind, lane=f"{queue.name}/-")
+    await command(herd, "DEL", name)
+    if by:
+        await command(herd, "SET", name, "nonsense")
+    assert (await herd.scheduler.repair()).counts
+    await herd.scheduler.tick()
+    assert await state(herd) == "launched"
     assert not (await herd.scheduler.repair()).counts
 
 

@@ -120,8 +120,9 @@ local function limited(agent, a, runner, how)
   local until_then = tonumber(how.till) and (manual and tonumber(how.till) or timer.on_wall(tonumber(how.till)))
     or now + runner.limit_pause
   until_then = math.max(until_then, now + 1000)
-  local whose = type(runner.account) == 'string' and runner.account or agent
-  local told = 'limited:' .. whose
+  local shared = type(runner.account) == 'string' and runner.account
+  local whose = shared or agent
+  local told = (shared and 'limited:account:' or 'limited:agent:') .. whose
   if (tonumber(redis.call('HGET', key.herd(), told)) or 0) <= now then
     mail.notice('msg_limited_' .. agent .. '_' .. a.generation .. '_' .. a.turn, 'parent', false, nil, nil,
       { about = 'limited', agent = agent, account = whose, detail = how.why, until_ms = until_then })

@@ -86,7 +86,14 @@ local function turn(name, found)
   local member = '6:turn:' .. name
   if redis.call('ZSCORE', key.due(), member) then return end
   if found.turn_state == 'due' then
-    if found.turn_lane and redis.call('ZSCORE', key.launches(found.turn_lane), args.herd .. '/' .. name) then return end
+    local lane = found.turn_lane
+    if lane and mend.typed('launches', name, key.launches(lane)) and
+      redis.call('ZSCORE', key.launches(lane), args.herd .. '/' .. name) then
+      if not redis.call('ZSCORE', key.lanes(), lane) then
+        mend.wrong('lanes', lane, function() redis.call('ZADD', key.lanes(), now, lane) end)
+      end
+      return
+    end
     if redis.call('ZSCORE', key.held(), name) and redis.call('ZCARD', key.turning()) > 0 then return end
   end
   mend.wrong('timers', member, function() timer.set(member, now) end)

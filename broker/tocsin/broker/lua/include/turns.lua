@@ -187,6 +187,12 @@ function turns.employ(agent, runner)
   end
   unemployed[agent] = nil
   redis.call('HSET', key.agent(agent), 'runner', runner)
+  local known = pick(key.agent(agent), { 'turn_state', 'turn_lane', 'turn_reason' })
+  local moved = known.turn_lane and known.turn_lane ~= lane_of(cjson.decode(runner))
+  if moved and (known.turn_state == 'due' or known.turn_state == 'launched') then
+    turns.leave(agent)
+    turns.plan(agent, known.turn_reason, 0)   -- a job that stands in the old queue is none of this one
+  end
   if redis.call('HSETNX', key.agent(agent), 'turn_state', 'none') == 1 and turns.work(agent) then
     turns.plan(agent, 'mail', cjson.decode(runner).wake_batch)
   end
