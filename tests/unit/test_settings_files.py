@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from tocsin.broker.errors import InvalidInput
+from tocsin.broker.runners import CommandRunner
 from tocsin.broker.settings import ConnectionSettings, HerdSettings, NotifySettings
 from tocsin.broker.settings_files import (
     project_file,
     resolve,
     resolve_connection,
     resolve_notify,
+    resolve_runner,
     unset_setting,
     user_file,
     write_setting,
@@ -524,6 +526,30 @@ def test_a_project_says_not_what_is_run_or_reached(project, line):
         write_setting("project", name, "true")
     assert unset_setting("project", name) == project
     assert resolve_notify().settings.target is None
+
+
+def test_runners_by_name_are_the_users_alone(user, project):
+    """Each is a table of the user's file; other settings are read as if they were not there."""
+    with pytest.raises(InvalidInput, match=r"no runner 'coder'; there are none yet.*config\.toml"):
+        resolve_runner("coder")
+    user.write_text(
+        'fleet = "acme"\n[runners.coder]\ncommand = ["claude"]\nturn_timeout = "10m"\n'
+        '[runners.broken]\ncommand = "claude"\n[runners]\nworse = 3\n'
+    )
+    runner = resolve_runner("coder", over={"queue": "gpu"})
+    assert runner == CommandRunner(["claude"], turn_timeout=timedelta(minutes=10), queue="gpu")
+    assert resolve_connection().settings.fleet == "acme" and resolve().files == {"user": user}
+    for name in ("broken", "worse"):
+        with pytest.raises(InvalidInput, match=rf"\[runners\.{name}\] of {user}"):
+            resolve_runner(name, over={"queue": "gpu"})
+    with pytest.raises(InvalidInput, match="there are 'broken', 'coder', 'worse'"):
+        resolve_runner("code")
+    write_setting("user", "fleet", "other")
+    assert resolve_runner("coder") == CommandRunner(["claude"], turn_timeout=timedelta(minutes=10))
+    project.write_text('[runners.coder]\ncommand = ["rm"]\n')
+    with pytest.raises(InvalidInput, match="a project may come from somebody else"):
+        resolve_runner("coder")
+    assert resolve_connection().settings.fleet == "other"
 
 
 def test_writing_how_a_human_is_told(user):

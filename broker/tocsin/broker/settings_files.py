@@ -1,7 +1,9 @@
 """The layers of settings: defaults < user file < project file < environment < argument.
 
-A settings file is TOML: herd settings in its table `[herd]`, all others at its top level. A project
-file may come from somebody else: it says neither what is run nor which private address is reached.
+A settings file is TOML: herd settings in its table `[herd]`, all others at its top level. The
+user's also holds runners that children may be given by name, each in a table `[runners.<name>]`. A
+project file may come from somebody else: it says neither what is run nor which private address is
+reached.
 
 - The user file is `config.toml` in the platform's folder for the settings of `tocsin`, under
   `XDG_CONFIG_HOME` where that is set.
@@ -35,6 +37,7 @@ from pydantic_settings import (
 
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.masking import shown
+from tocsin.broker.runners import Runner, read_runner
 from tocsin.broker.settings import (
     ENV_NAMES,
     OPERATION,
@@ -62,7 +65,8 @@ FileLayer = Literal["user", "project"]
 
 PROJECT_FILE = "tocsin.toml"
 _TABLE = "herd"
-_NEVER_OF_A_PROJECT = frozenset({"notify_command", "notify_private"})
+_RUNNERS = "runners"
+_NEVER_OF_A_PROJECT = frozenset({"notify_command", "notify_private", _RUNNERS})
 _PREFIX = "TOCSIN_"
 _ALIKE = 0.75
 """How alike a variable must be to a setting to be refused as a misspelling of it. The variables of
@@ -172,6 +176,30 @@ def _resolve(
     return Resolved(model(**values), MappingProxyType(sources), MappingProxyType(files))
 
 
+def resolve_runner(
+    name: str, *, over: Mapping[str, Any] | None = None, environ: Environ = None
+) -> Runner:
+    """The runner that the user's settings file defines under this name, with fields put over it."""
+    if project := project_file(environ=environ):
+        _keep_out((_read(project) or {}).keys() & {_RUNNERS}, project)
+    path = user_file(environ)
+    table = (_read(path) or {}).get(_RUNNERS, {})
+    known = table if isinstance(table, dict) else {}
+    if name in known:
+        try:
+            fields = known[name]
+            return read_runner({**fields, **(over or {})} if isinstance(fields, dict) else fields)
+        except InvalidInput as refusal:
+            detail = f"[{_RUNNERS}.{name}] of {path}: {refusal.detail}"
+            raise InvalidInput("register", detail) from None
+    there = f"there are {', '.join(map(shown, sorted(known)))}" if known else "there are none yet"
+    raise InvalidInput(
+        "register",
+        f"the operator has defined no runner {shown(name)}; {there}, and another is a table "
+        f"[{_RUNNERS}.<name>] in {path}",
+    )
+
+
 def user_file(environ: Environ = None) -> Path:
     """The path of the user's settings file, whether or not it exists."""
     folder = Path((os.environ if environ is None else environ).get("XDG_CONFIG_HOME", ""))
@@ -212,16 +240,18 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _keep_out(names: Iterable[str], path: object) -> None:
     """Refuses what a project file may not set."""
     for name in sorted(_NEVER_OF_A_PROJECT.intersection(names)):
+        besides = f", by {ENV_NAMES[name]}, or as an argument" if name in ENV_NAMES else ""
         raise InvalidInput(
             OPERATION,
             f"{name} in {path} is not read, because a project may come from somebody else; set it "
-            f"in your own settings file, by {ENV_NAMES[name]}, or as an argument",
+            f"in your own settings file{besides}",
         )
 
 
 def _from_file(model: type[Model], path: Path, document: dict[str, Any]) -> Model:
     """The settings of `model` in a file. Of the other model the keys are checked, not the values:
     a bad value in a herd's policy does not keep anybody from finding the fleet."""
+    document.pop(_RUNNERS, None)
     herd, ours = document.pop(_TABLE, {}), {}
     for name in NotifySettings.model_fields.keys() & document.keys():
         ours[name] = document.pop(name)
@@ -282,7 +312,7 @@ def unset_setting(
     """
     path, document = _open_to_write(layer, cwd, environ)
     for table in (document.get(_TABLE), document):
-        if isinstance(table, MutableMapping) and name in table and name != _TABLE:
+        if isinstance(table, MutableMapping) and name in table and name not in (_TABLE, _RUNNERS):
             del table[name]
             return _replace(path, document, 0o600)
     model_of(name)

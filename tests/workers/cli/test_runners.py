@@ -44,6 +44,25 @@ def test_a_runner_by_its_options_and_by_a_file(herd, tmp_path):
     assert herd.json("agent", "show", "coder")["turns"]["runner"] == "command: codex"
 
 
+def test_a_runner_of_the_settings_file_is_given_changed_and_taken_away(herd):
+    """By its name; options are put over it. Without one, the child needs a process again."""
+    config = herd.home / "config" / "tocsin" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text('[runners.coder]\ncommand = ["claude"]\nprofile = "claude-code"\n')
+    herd.good("agent", "register", "scout", "--runner", "coder", "--queue", "gpu")
+    turns = herd.json("agent", "show", "scout")["turns"]
+    assert (turns["runner"], turns["queue"]) == ("claude-code: claude", "gpu")
+    said = herd.good("agent", "runner", "scout", "--command", "codex exec").stdout
+    assert "is run by command: codex" in said
+    assert herd.json("agent", "show", "scout")["turns"]["queue"] == "tocsin"
+    assert herd.json("agent", "runner", "scout", "--none")["runner"] is None
+    assert herd.json("agent", "show", "scout")["turns"] is None
+    for options in ([], ["--none", "--command", "codex"]):
+        assert "give one of" in herd.refused("agent", "runner", "scout", *options)["detail"]
+    unknown = herd.refused("agent", "runner", "scout", "--runner", "code")
+    assert "there are 'coder'" in unknown["detail"]
+
+
 @pytest.mark.parametrize(
     ("options", "word"),
     [

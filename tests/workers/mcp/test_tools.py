@@ -134,8 +134,26 @@ async def test_the_other_tools_of_a_parent(herd, broker):
         assert (await parent.refusal("delegate", agent="planner", description="x"))["code"] == (
             "agent_closed"
         )
+
+
+async def test_a_parent_adds_children_by_runners_of_the_operator_alone(
+    herd, broker, monkeypatch, tmp_path
+):
+    """What is run under which name, the settings of the server's own user say."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    async with serving(broker) as base, joined(base, herd.parent) as parent:
         refused = await parent.refusal("agent_register", agent="new", profile="shell")
-        assert refused["code"] == "forbidden"
+        assert "there are none yet" in refused["detail"]
+        (tmp_path / "tocsin").mkdir()
+        (tmp_path / "tocsin/config.toml").write_text('[runners.coder]\ncommand = ["claude"]\n')
+        refused = await parent.refusal("agent_register", agent="new", profile="shell")
+        assert "there are 'coder'" in refused["detail"]
+        made = await parent.data("agent_register", agent="new", profile="coder", role="writes")
+        assert made == {"agent": "new", "generation": 1, "profile": "coder"}
+        await parent.data("delegate", agent="new", description="Write it.")
+    [new] = [each for each in await herd.parent.roster() if each.agent == "new"]
+    assert new.turns is not None
+    assert (new.turns.runner, new.turns.state, new.role) == ("command: claude", "due", "writes")
 
 
 Table = list[tuple[str, dict[str, Any], str]]

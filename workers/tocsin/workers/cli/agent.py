@@ -1,4 +1,4 @@
-"""`tocsin agent`: register children, list the herd, close a child."""
+"""`tocsin agent`: register children, say how they are run, list the herd, close a child."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from tocsin.broker import AgentInfo
 from tocsin.broker.envelopes import TurnsInfo
 from tocsin.broker.errors import InvalidInput, UnknownAgent
 from tocsin.broker.runners import Runner, read_runner
+from tocsin.broker.settings_files import resolve_runner
+from tocsin.broker.validation import NAME
 from tocsin.workers.cli.blocks import Facts, Rows, age, brief, state
 from tocsin.workers.cli.complete import complete_agent
 from tocsin.workers.cli.inputs import confirm, read_text
@@ -31,6 +33,49 @@ AgentName = Annotated[
 ]
 
 
+Program = Annotated[
+    str | None,
+    typer.Option(
+        "--command",
+        metavar="WORDS",
+        show_default=False,
+        help="Run its turns by this program, without a shell; it needs no process of its own.",
+    ),
+]
+Function = Annotated[
+    str | None,
+    typer.Option(
+        "--callable",
+        metavar="MODULE:FUNCTION",
+        show_default=False,
+        help="Run its turns by this function in Python.",
+    ),
+]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--runner",
+        metavar="NAME|FILE",
+        show_default=False,
+        help="The same with all its fields: [runners.NAME] of your settings file, or a JSON file "
+        "(a path with a dot or slash), or - for stdin.",
+    ),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        show_default=False, help="What kind of program: claude-code, codex, opencode, pi."
+    ),
+]
+QueueName = Annotated[
+    str | None, typer.Option(show_default=False, help="The RQ queue of its turns.")
+]
+Account = Annotated[
+    str | None,
+    typer.Option(show_default=False, help="The provider account whose limits it shares."),
+]
+
+
 @command(app, "register", example="tocsin agent register scout --role researcher", seat=True)
 def register_agent(
     session: Session,
@@ -40,45 +85,12 @@ def register_agent(
     exist_ok: Annotated[
         bool, typer.Option("--exist-ok", help="Keep an agent that is registered already.")
     ] = False,
-    program: Annotated[
-        str | None,
-        typer.Option(
-            "--command",
-            metavar="WORDS",
-            show_default=False,
-            help="Run its turns by this program, without a shell; it needs no process of its own.",
-        ),
-    ] = None,
-    function: Annotated[
-        str | None,
-        typer.Option(
-            "--callable",
-            metavar="MODULE:FUNCTION",
-            show_default=False,
-            help="Run its turns by this function in Python.",
-        ),
-    ] = None,
-    runner: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="The same with all its fields, from a JSON file, or - for stdin.",
-        ),
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            show_default=False, help="What kind of program: claude-code, codex, opencode, pi."
-        ),
-    ] = None,
-    queue: Annotated[
-        str | None, typer.Option(show_default=False, help="The RQ queue of its turns.")
-    ] = None,
-    account: Annotated[
-        str | None,
-        typer.Option(show_default=False, help="The provider account whose limits it shares."),
-    ] = None,
+    program: Program = None,
+    function: Function = None,
+    runner: Source = None,
+    profile: Profile = None,
+    queue: QueueName = None,
+    account: Account = None,
     print_token: Annotated[
         bool, typer.Option("--print-token", help="Show the token too, to carry it elsewhere.")
     ] = False,
@@ -120,10 +132,10 @@ def register_agent(
 
 
 def _runner(
-    file: str | None, program: str | None, function: str | None, options: dict[str, str | None]
+    source: str | None, program: str | None, function: str | None, options: dict[str, str | None]
 ) -> Runner | None:
-    """The runner that the options say; those that are given are put over a file's fields."""
-    ways = [each for each in (file, program, function) if each is not None]
+    """The runner that the options say; those that are given are put over the source's fields."""
+    ways = [each for each in (source, program, function) if each is not None]
     fields: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if len(ways) > 1:
         raise InvalidInput("register", "give one of --command, --callable and --runner")
@@ -139,6 +151,8 @@ def _runner(
             raise InvalidInput("register", f"--command cannot be parted: {failure}") from None
     elif function is not None:
         fields["function"] = function
+    elif NAME.fullmatch(ways[0]):
+        return resolve_runner(ways[0], over=fields)
     else:
         fields = _read_runner(ways[0]) | fields
     return read_runner(fields)
@@ -155,6 +169,39 @@ def _read_runner(file: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InvalidInput("register", f"--runner {file} must hold a JSON object")
     return found
+
+
+@command(app, "runner", example="tocsin agent runner scout --none", seat=True)
+def change_runner(
+    session: Session,
+    agent: AgentName,
+    program: Program = None,
+    function: Function = None,
+    runner: Source = None,
+    profile: Profile = None,
+    queue: QueueName = None,
+    account: Account = None,
+    none: Annotated[
+        bool, typer.Option("--none", help="Take its runner away; it needs a process from then on.")
+    ] = False,
+) -> None:
+    """Change how the turns of a child are run, or take its runner away.
+
+    A turn that runs goes on to its end with the old runner, unless there is no new one.
+    """
+    options = {"profile": profile, "queue": queue, "account": account}
+    given = _runner(runner, program, function, options)
+    if (given is None) != none:
+        raise InvalidInput("set_runner", "give one of --command, --callable, --runner and --none")
+    parent = session.parent()
+    parent.set_runner(agent, given)
+    name = given.named if given else None
+    session.out.result(
+        {"herd": parent.herd, "agent": agent, "runner": name},
+        f"{parent.herd}/{agent} is run by {name}."
+        if name
+        else f"{parent.herd}/{agent} has no runner any more: it needs a process of its own.",
+    )
 
 
 def _process(agent: AgentInfo) -> Text:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tocsin.broker import Settlement, Task
-from tocsin.broker.errors import Forbidden
 from tocsin.broker.framing import one_line, quoted
+from tocsin.broker.settings_files import resolve_runner
 from tocsin.workers.mcp.arguments import (
     AgentName,
     Key,
@@ -171,12 +171,11 @@ async def agent_register(
     """Add a child agent to your herd, run by one of the profiles that the operator defined. Its
     name can then be used in delegate, message and ask.
     """
-    await call.parent()
-    raise Forbidden(
-        "agent_register",
-        f"the operator has defined no runner profile {profile[:64]!r}; a child that somebody runs "
-        "is registered with `tocsin agent register`",
-    )
+    parent = await call.parent()
+    runner = resolve_runner(profile)
+    made = await parent.register(agent, role=role, label=label, runner=runner)
+    data = {"agent": made.agent, "generation": made.generation, "profile": profile}
+    return Answer(f"Registered {agent}, run by {profile}. It begins when it has mail.", data)
 
 
 @box.tool(repeats=True, ends=True)
