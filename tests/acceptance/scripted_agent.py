@@ -5,7 +5,7 @@
 Of a task it asks planner and ends; when the answer starts its next turn, with its session, it
 settles the task. A question it answers. In FOLDER it notes each turn that it began. A task's
 description may make it misbehave: `die` kills it whenever it is run; `hang` has it wait until
-somebody ends it, the first time, and be done the next.
+somebody ends it, the first time, and be done the next; `wait` until FOLDER has a file `go`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,12 @@ def begin(me: Child, task: dict[str, Any], folder: Path) -> None:
     body = task["body"]
     if "die" in body:
         os.kill(os.getpid(), 9)
+    if "wait" in body:
+        note(folder, "pids", os.getpid())
+        while not (folder / "go").exists():
+            time.sleep(0.01)
+        me.done(task["task_id"], "completed")
+        return
     if "hang" in body:
         mark = folder / f"hung-{task['task_id']}"
         if not mark.exists():

@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from tests.acceptance.turning import SHORT, Fleet, children, kill
+from tests.proxy import Proxy
 from tests.requirements import proves
 from tests.waiting import wait_until
 from tocsin.broker import TaskState
@@ -168,11 +169,11 @@ def test_a_task_whose_turns_are_killed_fails_once(fleet):
     assert len(told) == 3
 
 
-def hang(fleet: Fleet, name: str) -> tuple[str, int]:
+def hang(fleet: Fleet, name: str, description: str = "hang") -> tuple[str, int]:
     """A task whose turn hangs, and the process of its program."""
     path = fleet.folder / "pids"
     known = path.read_text().split() if path.exists() else []
-    task = fleet.parent.delegate(name, "hang")
+    task = fleet.parent.delegate(name, description)
     wait_until(
         lambda: path.exists() and len(path.read_text().split()) > len(known),
         "the program to run",
@@ -194,7 +195,8 @@ def ends_of(fleet: Fleet, name: str) -> list[str]:
 
     def ended() -> list[str]:
         found = [each for each in fleet.events("turn_ended") if each["agent"] == name]
-        return [each["how"] for each in found] if found[-1]["decided"] == "idle" else []
+        over = found and found[-1]["decided"] == "idle"
+        return [each["how"] for each in found] if over else []
 
     return wait_until(ended, "the last turn to end", LONG)
 
@@ -216,6 +218,30 @@ def test_a_turn_that_was_killed_is_tried_again(fleet):
     assert {fleet.parent.task(task).state for task in tasks} == {TaskState.COMPLETED}
     for name in names:
         assert ends_of(fleet, name) == ["failed", "clean"], name
+
+
+@proves("P10", "P16")
+def test_the_redis_of_rq_away_when_a_turn_ends(fleet):
+    """Case 16: the turn says to the broker how it ended, whatever RQ hears of that: its task stays
+    completed, it is run once, and the worker goes on with the next when RQ's Redis is back."""
+    names = fleet.scouts(2)
+    with Proxy(fleet.queues) as proxy:
+        worker = fleet.start("worker", "worker", TOCSIN_RQ_URL=proxy.url)
+        fleet.schedule()
+        task, program = hang(fleet, names[0], "wait")
+        proxy.freeze()
+        (fleet.folder / "go").touch()
+        wait_until(partial(gone, program), "the program to end", LONG)
+        assert ends_of(fleet, names[0]) == ["clean"]
+        proxy.cut_all()
+        proxy.thaw()
+        fleet.parent.delegate(names[1], "wait")
+        fleet.until_settled(2, LONG)
+        assert ends_of(fleet, names[1]) == ["clean"]
+        assert worker.end() == 0
+    assert {each.state for each in fleet.tasks()} == {TaskState.COMPLETED}
+    assert fleet.began() == dict.fromkeys(names, 1)
+    assert fleet.parent.task(task).settlement is not None
 
 
 @pytest.mark.long

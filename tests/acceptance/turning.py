@@ -65,10 +65,11 @@ class Fleet:
             self.parent.register(name, runner=made)
         return names
 
-    def start(self, kind: str, name: str, *arguments: str) -> Running:
+    def start(self, kind: str, name: str, *arguments: str, **environ: str) -> Running:
         """Starts a `worker` or a `scheduler`."""
         place = ("--url", self.url, "--fleet", self.name)
-        running = Running(self.folder, kind, *place, *arguments, TOCSIN_RQ_URL=self.queues)
+        environ = {"TOCSIN_RQ_URL": self.queues, **environ}
+        running = Running(self.folder, kind, *place, *arguments, **environ)
         self.running[name] = running
         return running
 

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.proxy import Proxy
+from tests.requirements import proves
 from tests.waiting import wait_until
 from tests.workers.child.turning import LONG, Turning, python
 from tocsin.broker import Broker, CallableRunner, CommandRunner
+from tocsin.broker.scripts import load
 
 NOW = timedelta(0)
 
@@ -294,6 +297,49 @@ def test_a_killed_job_leaves_no_program(herd, tmp_path):
     wait_until((tmp_path / "ended").exists, "the program to end", LONG)
     folder = Path((tmp_path / "where").read_text())
     wait_until(lambda: not folder.exists(), "its folder to go", LONG)
+
+
+@proves("P10", "P12")
+@pytest.mark.parametrize("lost", ["the report", "the answer to it", "the server"])
+def test_the_server_away_at_the_moment_a_turn_ends(herd, tmp_path, lost):
+    """Case 16: how it ended is said when the server is back, once; a finished task stays so, and
+    the mail that was in hand is handled."""
+    up, go = tmp_path / "up", tmp_path / "go"
+    text = (
+        "import json, os, pathlib, subprocess, sys, time\n"
+        "task = json.load(open(os.environ['TOCSIN_TURN_FILE']))['mail'][0]['task_id']\n"
+        "tocsin = [sys.executable, '-m', 'tocsin.workers.cli.app']\n"
+        "subprocess.run([*tocsin, 'done', task, '--summary', 'JWT'], check=True)\n"
+        f"open({str(up)!r}, 'w').write(str(os.getpid()))\n"
+        f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\n"
+    )
+    assert herd.run(herd.child(command("pass"), "planner")) == "over"
+    herd.parent.message("planner", "so that the server knows how a turn ends")
+    assert herd.run(herd.turn(1, "planner")) == "idle"
+    turn = herd.child(command(text))
+    task = herd.parent.delegate("scout", "work")
+    with Proxy(herd.url) as proxy, herd.start(turn, TOCSIN_URL=proxy.url) as job:
+        herd.until_running(up)
+        if lost == "the server":
+            proxy.freeze()
+        else:
+            cut = proxy.cut_next(load("turn_end").sha, before=lost == "the report")
+        go.touch()
+        if lost == "the server":
+            program = Path(f"/proc/{up.read_text()}")
+            wait_until(lambda: not program.exists(), "the program to end", LONG)
+            proxy.cut_all()
+            proxy.thaw()
+        assert job.came_to() == "idle"
+        assert lost == "the server" or cut.happened
+    assert [each["how"] for each in herd.endings()] == ["clean", "clean"]
+    settled = herd.parent.task(task.id)
+    assert (settled.state, settled.settlement and settled.settlement.summary) == (
+        "completed",
+        "JWT",
+    )
+    assert [each.kind for each in herd.parent.inbox()] == ["task_settled"]
+    assert herd.known().unread == 0
 
 
 def called(turn):
