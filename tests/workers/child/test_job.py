@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import stat
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,8 +18,9 @@ from tests.proxy import Proxy
 from tests.requirements import proves
 from tests.waiting import wait_until
 from tests.workers.child.turning import LONG, Turning, python
-from tocsin.broker import Broker, CallableRunner, CommandRunner
+from tocsin.broker import Broker, CallableRunner, CommandRunner, How, errors
 from tocsin.broker.scripts import load
+from tocsin.workers.child import job
 
 NOW = timedelta(0)
 
@@ -333,13 +336,26 @@ def test_the_server_away_at_the_moment_a_turn_ends(herd, tmp_path, lost):
         assert job.came_to() == "idle"
         assert lost == "the server" or cut.happened
     assert [each["how"] for each in herd.endings()] == ["clean", "clean"]
-    settled = herd.parent.task(task.id)
-    assert (settled.state, settled.settlement and settled.settlement.summary) == (
-        "completed",
-        "JWT",
-    )
+    settled = herd.parent.task(task.id).settlement
+    assert settled is not None and (settled.status, settled.summary) == ("completed", "JWT")
     assert [each.kind for each in herd.parent.inbox()] == ["task_settled"]
     assert herd.known().unread == 0
+
+
+def test_a_server_that_is_away_before_a_turn_began_fails_none():
+    """Its mail cannot be had: the turn is given back, as by a worker that is told to stop."""
+
+    class Away:
+        def receive(self, **_: Any) -> None:
+            raise errors.Unavailable("receive", "the server does not answer")
+
+    class Claimed:
+        child = Away()
+
+    claimed: Any = Claimed()
+    nothing: Any = None
+    ending = job._run(claimed, nothing, nothing, nothing)
+    assert (ending.kind, "does not answer" in str(ending.error)) == (How.STOPPED, True)
 
 
 def called(turn):
@@ -388,6 +404,17 @@ def deaf(turn):
             continue
 
 
+async def told_late(turn):
+    loop = asyncio.get_running_loop()
+    close = loop.close
+
+    def closed():
+        close()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    loop.close = closed  # type: ignore[method-assign]
+
+
 def function(name: str, **fields: Any) -> CallableRunner:
     return CallableRunner(f"tests.workers.child.test_job:{name}", wake_batch=NOW, **fields)
 
@@ -413,6 +440,14 @@ def test_an_async_function_runs_a_turn(herd):
     assert herd.run(turn) == "waits"
     assert herd.parent.task(task.id).state == "waiting"
     assert herd.known().progress == "work from parent"
+
+
+def test_a_function_that_is_told_to_end_in_its_last_moment_says_how_it_ended(herd):
+    """Its loop has closed, its process not yet: it is given back, not lost with the process."""
+    turn = herd.child(function("told_late"))
+    herd.parent.message("scout", "work")
+    assert herd.run(turn) == "stopped"
+    assert [each["how"] for each in herd.endings()] == ["stopped"]
 
 
 def test_a_function_that_raises_has_failed(herd):

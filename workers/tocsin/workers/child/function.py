@@ -10,8 +10,9 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tocsin.broker import AsyncBroker, AsyncChild
 from tocsin.broker.runners import CallableRunner
@@ -47,7 +48,7 @@ def run(running: Running) -> Ending:
     try:
         with guard:
             if inspect.iscoroutinefunction(function):
-                session = asyncio.run(_call_async(running, function, facts))
+                session = asyncio.run(_call_async(guard, running, function, facts))
             else:
                 context = Turn(turn.child, **facts)
                 function(context)
@@ -87,11 +88,12 @@ def _load(name: str) -> Callable[[Turn], Any]:
 
 
 async def _call_async(
-    running: Running, function: Callable[[Turn], Any], facts: dict[str, Any]
+    guard: _Guard, running: Running, function: Callable[[Turn], Any], facts: dict[str, Any]
 ) -> str | None:
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    # Not the loop's own handler of signals: as it closes it would let the next kill the process.
+    guard.interrupt = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
     place, child = running.place, running.turn.child
     async with AsyncBroker.connect(place.url, fleet=place.fleet) as broker:
         context = Turn(AsyncChild(broker, child.caller, child.token), **facts)
@@ -99,8 +101,12 @@ async def _call_async(
         return context.session
 
 
+def _raise() -> NoReturn:
+    raise Stopped
+
+
 class _Guard:
-    """Interrupts the main thread when the turn must end, and ends the process if that is not heard.
+    """Interrupts the function when the turn must end, and ends the process if that is not heard.
 
     A program can be killed; a function only together with its process, so its end is told first.
     """
@@ -110,19 +116,21 @@ class _Guard:
         self._left = Event()
         self._told = threading.Lock()
         self.why: str | None = None
+        self.interrupt: Callable[[], object] = _raise
+        """How a function is interrupted, from the main thread."""
 
     def __enter__(self) -> None:
-        signal.signal(signal.SIGTERM, self._raise)
+        signal.signal(signal.SIGTERM, self._hear)
         Thread(target=self._watch, name="tocsin-guard", daemon=True).start()
 
     def __exit__(self, *_exc: object) -> None:
         self._left.set()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-    def _raise(self, *_: object) -> None:
+    def _hear(self, *_: object) -> None:
         if not self._left.is_set():
             self.why = self.why or "signal"
-            raise Stopped
+            self.interrupt()
 
     def _watch(self) -> None:
         while not self._left.is_set():

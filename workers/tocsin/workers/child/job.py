@@ -148,6 +148,8 @@ def _run(
         work = program.run if isinstance(claimed.runner, CommandRunner) else function.run
         return work(running)
     except Exception as error:
+        if running is None and isinstance(error, Unavailable):  # no failure of a turn's
+            return Ending(kind=How.STOPPED, error=f"it was not begun: {error.detail}"[:500])
         log.exception("%s broke off", claimed)
         why = printable(f"{type(error).__name__}: {error}"[:500])
         return Ending(kind=How.CRASHED, error=f"its worker could not run it ({why})")
