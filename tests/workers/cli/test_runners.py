@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.topologies import free_port
 from tests.turning import queue_of
 from tocsin.broker import Broker, Ending, How, turns
 
@@ -109,10 +110,10 @@ def test_limits_of_turns_at_once(herd):
 
 
 def test_doctor_counts_turns_and_misses_workers(herd, operator):
-    """What is launched, what is full, and a queue that nobody serves."""
+    """What is launched, what is full, a queue that nobody serves, and RQ where it is away."""
 
-    def found(check):
-        result = json.loads(herd.run("doctor", "--json").stdout)["findings"]
+    def found(check, **variables):
+        result = json.loads(herd.run("doctor", "--json", **variables).stdout)["findings"]
         return "; ".join(each["detail"] for each in result if each["check"] == check)
 
     assert not found("turns")
@@ -122,6 +123,9 @@ def test_doctor_counts_turns_and_misses_workers(herd, operator):
     assert "0 due, 0 launched" in found("turns")
     assert "account/acme has all its 1" in found("turns")
     assert f"no worker of queue {herd.fleet} runs" in found("workers")
+    port = free_port()
+    away = found("workers", TOCSIN_RQ_URL=f"redis://127.0.0.1:{port}/0")
+    assert "RQ" in away and str(port) in away
     operator.run(turns.take_slots(operator.fleet(), [turn.slot], []))
 
 

@@ -101,6 +101,10 @@ def _check_workers(session: Session, used: list[str]) -> Iterator[Finding]:
     queues = Queues(Server(place.queues_url), place.fleet)
     try:
         listening = queues.workers()
+    except BrokerError as error:
+        detail = f"the Redis of RQ, which starts turns, is away: {error.detail}"
+        yield Finding("workers", Health.BROKEN, detail)
+        return
     finally:
         queues.close()
     for name in used:
