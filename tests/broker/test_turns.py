@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.fleets import about, command, key_of, of_kind
+from tests.fleets import about, bodies, command, key_of, of_kind
 from tests.requirements import proves
 from tests.turning import BADLY, WELL, claim, employ, run, turns_of
 from tests.waiting import wait_until_async
@@ -429,6 +429,29 @@ async def test_a_closed_agent_has_no_turn(herd):
     assert await turn.wait_stop(0)
     assert (await turn.end(WELL)).decision == Decision.OVER
     assert await herd.broker.claim_turn(herd.name, "idle", 1) is None
+
+
+async def test_a_name_used_again_knows_nothing_of_a_turn_that_still_runs(herd):
+    """The old generation's turn must stop, reads and settles nothing of the new one's, and its end
+    changes nothing of it; the new one's own turn is run beside it."""
+    old = await herd.parent.delegate("coder", "write it")
+    turn = await claim(herd)
+    await turn.child.receive()
+    await herd.parent.close("coder")
+    await employ(herd)
+    new = await herd.parent.delegate("coder", "write it anew")
+    assert await turn.wait_stop(0)
+    for call in (turn.child.receive(), turn.child.inbox(), turn.child.done(new.id)):
+        with pytest.raises(errors.BrokerError) as refused:
+            await call
+        assert refused.value.code in ("unauthorized", "agent_closed")
+    next_one = await claim(herd)
+    assert (await turn.end(WELL)).decision == Decision.OVER
+    assert bodies(await next_one.child.receive()) == ["write it anew"]
+    await next_one.child.done(new.id, summary="done")
+    assert (await next_one.end(WELL)).decision == Decision.IDLE
+    assert (await herd.parent.task(old.id)).state == "cancelled"
+    assert (await herd.parent.task(new.id)).state == "completed"
 
 
 # ------------------------------------------------------------------ seen from outside
