@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tocsin.broker.caller import Caller, word
-from tocsin.broker.envelopes import Seat, Status
+from tocsin.broker.envelopes import Seat, SessionInfo, SessionState, Status
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.herds import SWEEP, HerdRecord, read_record
 from tocsin.broker.ids import PARENT, hash_token, make_id
+from tocsin.broker.records import read_session
 from tocsin.broker.runners import check_runner
 from tocsin.broker.scripts import Call
 from tocsin.broker.settings import from_record
@@ -19,9 +21,13 @@ from tocsin.broker.validation import (
     check_fraction,
     check_line,
     check_name,
+    check_path,
     check_text,
 )
 from tocsin.broker.versions import MINE
+
+_PATHS = 10
+"""The most paths by which a session offers to be woken."""
 
 TURNING = "turning"
 """What an instance notes of the loops of its process while all of them turn."""
@@ -125,6 +131,27 @@ def set_status(caller: Caller, status: object) -> Call[None]:
     value = check_choice("set_status", "status", status, Status)
     return caller.call(
         "agent_status", "set_status", lambda _: None, call=make_id("call"), status=value
+    )
+
+
+def report_session(
+    caller: Caller, host: object, session: object, state: object, paths: Sequence[object]
+) -> Call[list[SessionInfo]]:
+    """Says how a session of a host stands; the other live ones on the seat."""
+    op = "report_session"
+    if isinstance(paths, str) or len(paths) > _PATHS:
+        raise InvalidInput(op, f"paths must be a list of at most {_PATHS} names")
+    if not session:
+        raise InvalidInput(op, "session is empty; give the id by which its host knows it")
+    offered = list(dict.fromkeys(check_path(op, "path", path) for path in paths))
+    return caller.call(
+        "session_report",
+        op,
+        lambda answer: [read_session(row) for row in answer[1:]],
+        host=check_path(op, "host", host),
+        session=check_line(op, "session", session),
+        state=check_choice(op, "state", state, SessionState),
+        paths=" ".join(offered),
     )
 
 

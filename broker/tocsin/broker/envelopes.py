@@ -48,6 +48,15 @@ class Status(StrEnum):
     IDLE = "idle"
 
 
+class SessionState(StrEnum):
+    """What a session of a host does."""
+
+    STARTED = "started"
+    WORKING = "working"
+    IDLE = "idle"
+    ENDED = "ended"
+
+
 class Wake(StrEnum):
     """Which settlements of watched tasks wake the parent."""
 
@@ -128,6 +137,15 @@ class Task(Model):
     settlement: Settlement | None
 
 
+class Delegated(Task):
+    """A task that was just given to a child, and whether anything can wake that child for it."""
+
+    wake_path: str | None
+    """The path by which it can be woken; see `AgentInfo`."""
+    wakeable: bool
+    """False: the task waits until its child looks by itself."""
+
+
 class Sent(Model):
     """What became of a sent envelope.
 
@@ -199,6 +217,20 @@ class TurnsInfo(Model):
     """That they ran, in all."""
 
 
+class SessionInfo(Model):
+    """A live session: one run of a host, such as `claude-code` or `pi`, on an agent's seat."""
+
+    host: str
+    session: str
+    """As the host calls it."""
+    instance: str
+    """The process that spoke for it last."""
+    state: SessionState
+    since: datetime
+    paths: tuple[str, ...]
+    """The paths by which it can be woken, in the order they are tried."""
+
+
 class AgentInfo(Model):
     """An agent as the roster shows it."""
 
@@ -225,16 +257,47 @@ class AgentInfo(Model):
     fraction: float | None
     turns: TurnsInfo | None = None
     """None for an agent that has processes of its own."""
+    wakeable: bool
+    """Whether there is a path by which it can be woken now; if not, mail waits until it looks."""
+    wake_path: str | None
+    """That path: `turn` (it has a runner), `bell` (a live instance that waits in `next_turn`), or
+    the first path of a live session that is proven: a try by it was confirmed, and no three in a
+    row since then came to nothing."""
+    sessions: tuple[SessionInfo, ...]
+    """Its live sessions, oldest first."""
+
+
+class Waiting(Model):
+    """What is unread, in short: that it is there, and not what it says."""
+
+    message_id: str
+    kind: Kind
+    sender: str
+    delivery: Delivery
+    wakes: bool
+    created_at: datetime
+    shown_at: datetime | None
+    """When it was first shown; None if it never was."""
 
 
 class WakeTry(Model):
     """The last try to wake a recipient by one path."""
 
     path: str
-    """`bell`: the processes of the agent that wait for mail."""
+    """`bell`: the processes of the agent that wait for mail; `turn`: its runner; any other was
+    reported by whoever tried it for a session."""
     at: datetime
     reached: int | None
-    """How many processes it reached; 0: nobody. None on a Cluster, where no server knows."""
+    """How many processes a bell reached; 0: nobody. None on a Cluster, where no server knows, and
+    for other paths."""
+    ok: bool | None = None
+    """Whether a reported try seemed to go well."""
+    tries: int = 1
+    """How often it was reported to be tried by this path."""
+    confirmed_at: datetime | None = None
+    """When the mail was shown or taken after a reported try, which confirms it."""
+    detail: str | None = None
+    """What the report said of it."""
 
 
 class Receipt(Model):

@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tocsin.broker.caller import Caller
-from tocsin.broker.envelopes import Envelope, Receipt
+from tocsin.broker.envelopes import Envelope, Receipt, Waiting
 from tocsin.broker.errors import InvalidEnvelope, InvalidInput
 from tocsin.broker.ids import make_id
-from tocsin.broker.records import pairs, read_envelope, read_receipt
+from tocsin.broker.records import pairs, read_envelope, read_receipt, read_waiting
 from tocsin.broker.requests import check_message
 from tocsin.broker.scripts import Call
-from tocsin.broker.validation import check_count, check_duration, check_text, printable
+from tocsin.broker.validation import (
+    check_count,
+    check_duration,
+    check_flag,
+    check_line,
+    check_path,
+    check_text,
+    printable,
+)
 
 MOST = 1_000
 """The most envelopes one call takes, shows or acks."""
@@ -123,6 +131,41 @@ def show(caller: Caller, limit: object) -> Call[Shown]:
 
     size = check_count("inbox", "limit", limit, MOST)
     return caller.call("inbox_show", "inbox", read, limit=size)
+
+
+def look(caller: Caller, limit: object) -> Call[list[Waiting]]:
+    """Says what is unread, and touches nothing."""
+    return caller.call(
+        "inbox_look",
+        "look",
+        lambda answer: [read_waiting(row) for row in answer[1:]],
+        limit=check_count("look", "limit", limit, MOST),
+    )
+
+
+def report_wake(
+    caller: Caller,
+    path: object,
+    ok: object,
+    messages: Sequence[object],
+    detail: object,
+    ago: object,
+) -> Call[None]:
+    """Notes a try to wake the caller."""
+    op = "report_wake"
+    if isinstance(messages, str) or not 0 < len(messages) <= MOST:
+        raise InvalidInput(op, f"messages must be a list of 1 to {MOST} ids")
+    return caller.call(
+        "wake_report",
+        op,
+        lambda _: None,
+        call=make_id("call"),
+        path=check_path(op, "path", path),
+        ok=check_flag(op, "ok", ok),
+        messages=json.dumps(list(dict.fromkeys(check_message(op, each) for each in messages))),
+        detail=check_line(op, "detail", detail, 500),
+        ago=0 if ago is None else check_duration(op, "ago", ago),
+    )
 
 
 def _messages(operation: str, mail: Sequence[Held | object]) -> str:

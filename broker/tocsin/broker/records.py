@@ -14,14 +14,18 @@ from typing import Any, TypeVar
 from tocsin.broker.clock import from_ms
 from tocsin.broker.envelopes import (
     AgentInfo,
+    Delegated,
     Delivery,
     Envelope,
     JournalEntry,
     Kind,
     Receipt,
+    SessionInfo,
+    SessionState,
     Settlement,
     Task,
     TurnsInfo,
+    Waiting,
     WakeTry,
 )
 from tocsin.broker.rendering import body_of
@@ -139,6 +143,12 @@ def read_task(task_id: str, flat: list[str], questions: list[str]) -> Task:
     )
 
 
+def read_delegated(task_id: str, flat: list[str], path: str) -> Delegated:
+    """A task as `delegate` tells of it."""
+    task = read_task(task_id, flat, [])
+    return Delegated(**dict(task), wake_path=path or None, wakeable=path != "")
+
+
 def _read_turns(record: Mapping[str, str]) -> TurnsInfo | None:
     if not record.get("turn_state"):
         return None
@@ -160,9 +170,36 @@ def _read_turns(record: Mapping[str, str]) -> TurnsInfo | None:
     )
 
 
+def read_session(row: list[str]) -> SessionInfo:
+    """One session of an agent."""
+    host, session, instance, state, since, paths = row
+    return SessionInfo(
+        host=host,
+        session=session,
+        instance=instance,
+        state=SessionState(state),
+        since=from_ms(since),
+        paths=tuple(paths.split()),
+    )
+
+
+def read_waiting(row: list[str]) -> Waiting:
+    """One row of what is unread."""
+    message, kind, sender, delivery, wakes, accepted, shown = row
+    return Waiting(
+        message_id=message,
+        kind=Kind(kind),
+        sender=sender,
+        delivery=Delivery(delivery),
+        wakes=wakes == "1",
+        created_at=from_ms(accepted),
+        shown_at=_time(shown),
+    )
+
+
 def read_agent(row: list[Any]) -> AgentInfo:
     """The roster's row of one agent."""
-    name, flat, instances, tasks, queued, unread, asked, asking, led = row
+    name, flat, instances, tasks, queued, unread, asked, asking, led, path, sessions = row
     record = pairs(flat)
     return AgentInfo(
         agent=name,
@@ -184,6 +221,9 @@ def read_agent(row: list[Any]) -> AgentInfo:
         progress=record.get("progress") or None,
         fraction=float(record["fraction"]) if record.get("fraction") else None,
         turns=_read_turns(record),
+        wakeable=path != "",
+        wake_path=path or None,
+        sessions=tuple(read_session(each) for each in sessions),
     )
 
 
@@ -199,15 +239,27 @@ _NOT_YET = {
 }
 
 
+def _read_try(
+    path: str, at: str, result: str, tries: str = "1", confirmed: str = "-", detail: str = ""
+) -> WakeTry:
+    reported = result in ("ok", "failed")
+    return WakeTry(
+        path=path,
+        at=from_ms(at),
+        reached=None if reported or result == "-1" else int(result),
+        ok=result == "ok" if reported else None,
+        tries=int(tries),
+        confirmed_at=None if confirmed == "-" else from_ms(confirmed),
+        detail=detail or None,
+    )
+
+
 def _wakes(record: Mapping[str, str]) -> tuple[WakeTry, ...]:
-    tries = []
-    for field in sorted(record):
-        if field.startswith("wake:"):
-            at, heard = record[field].split(" ")
-            reached = None if heard == "-1" else int(heard)
-            path = field.removeprefix("wake:")
-            tries.append(WakeTry(path=path, at=from_ms(at), reached=reached))
-    return tuple(tries)
+    return tuple(
+        _read_try(field.removeprefix("wake:"), *record[field].split(" ", 4))
+        for field in sorted(record)
+        if field.startswith("wake:")
+    )
 
 
 def _not_tried(record: Mapping[str, str]) -> str:

@@ -166,6 +166,18 @@ def _plan_paused(data: Mapping[str, Any]) -> str:
     return f"Plan {data['plan']} gives {data['agent']} no more tasks: {data['reason']}."
 
 
+def _sessions(data: Mapping[str, Any]) -> str:
+    named = "\n".join(
+        f"{each['host']} {each['session']}, since {from_ms(each['since']):%Y-%m-%d %H:%M:%S} UTC"
+        for each in data["sessions"]
+    )
+    return (
+        f"{data['agent']} has {len(data['sessions'])} live sessions on one seat:\n"
+        f"{_quoted(named)}\nThey share its mail and its tasks, and each may get what the other "
+        "waits for. If that is not meant, end one, or register another agent for it."
+    )
+
+
 def _unfinished(data: Mapping[str, Any]) -> str:
     return (
         f"{data['agent']} has ended its turns well and left task {data['task']} open, waiting for "
@@ -195,6 +207,7 @@ _TEXTS = {
     "loop": _loop,
     "herd_orphaned": _herd_orphaned,
     "plan_paused": _plan_paused,
+    "sessions": _sessions,
     "unfinished": _unfinished,
     "limited": _limited,
 }

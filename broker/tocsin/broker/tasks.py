@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tocsin.broker.caller import Caller, digest
-from tocsin.broker.envelopes import Outcome, Settlement, Task, Wake
+from tocsin.broker.envelopes import Delegated, Outcome, Settlement, Task, Wake
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.ids import make_id
-from tocsin.broker.records import read_task, read_whole
+from tocsin.broker.records import read_delegated, read_task, read_whole
 from tocsin.broker.scripts import Call
 from tocsin.broker.states import TaskState
 from tocsin.broker.validation import (
@@ -37,7 +37,7 @@ def delegate(
     queue: object,
     continues: object,
     key: str | None,
-) -> Call[Task]:
+) -> Call[Delegated]:
     """Gives a child a task."""
     op = "delegate"
     name = check_name(op, "agent", agent)
@@ -49,7 +49,7 @@ def delegate(
     return caller.call(
         "task_delegate",
         op,
-        lambda answer: read_task(task_id, answer[1], answer[2]),
+        lambda answer: read_delegated(task_id, answer[1], answer[2]),
         task=task_id,
         child=name,
         description=text,

@@ -31,6 +31,7 @@ _MEANT = {
     "plan": "a plan",
 }
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_PATH = re.compile(r"[a-z0-9-]{1,32}")
 _LINE_ENDS = re.compile(r"[\t\n\r\x85\u2028\u2029]")
 _LONGEST_TEXT = 1_000_000
 _DEEPEST = 32
@@ -116,6 +117,16 @@ def check_line(operation: str, field: str, value: object, limit: int = 256) -> s
     if len(text) > limit:
         raise TooLarge(operation, f"{field} has {len(text)} characters and the limit is {limit}")
     return text
+
+
+def check_path(operation: str, field: str, value: object) -> str:
+    """The name of a path by which an agent is woken, or of a host."""
+    if isinstance(value, str) and _PATH.fullmatch(value):
+        return value
+    raise InvalidInput(
+        operation,
+        f"{field} {_shown(value)} must be 1 to 32 lower-case letters, digits and hyphens",
+    )
 
 
 def check_token(operation: str, value: object) -> str:

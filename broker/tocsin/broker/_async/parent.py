@@ -11,6 +11,7 @@ from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.dead import DeadLetter, DeadLetters, HandedBack, Replayed
 from tocsin.broker.envelopes import (
     AgentInfo,
+    Delegated,
     Envelope,
     JournalEntry,
     ReturnWhen,
@@ -93,13 +94,14 @@ class AsyncParent(AsyncAgent):
         queue: bool = False,
         continues: str | None = None,
         key: str | None = None,
-    ) -> Task:
+    ) -> Delegated:
         """Gives a child a task, which ends by its `done`, a cancel, a failure or its deadline.
 
         `deadline`: from now, or an aware moment; default the herd's `task_deadline`. `watch`: its
         settlement wakes this parent. `queue`: if the child holds its tasks already (`agent_busy`),
         wait for a slot. `continues`: an ended task whose description, open question and late
-        answer this one carries. The same `key` delegates once.
+        answer this one carries. The same `key` delegates once. `.wakeable` is False where nothing
+        can wake the child: then the task waits until it looks.
         """
         return await self._run(
             tasks.delegate(

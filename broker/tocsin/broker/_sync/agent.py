@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +19,18 @@ from tocsin.broker._sync.turn import Turn
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Caller
 from tocsin.broker.causes import Why
-from tocsin.broker.envelopes import Delivery, Envelope, Receipt, Reply, Sent, Status, Task
+from tocsin.broker.envelopes import (
+    Delivery,
+    Envelope,
+    Receipt,
+    Reply,
+    Sent,
+    SessionInfo,
+    SessionState,
+    Status,
+    Task,
+    Waiting,
+)
 from tocsin.broker.errors import (
     AgentClosed,
     HerdClosed,
@@ -30,7 +42,7 @@ from tocsin.broker.ids import make_id
 from tocsin.broker.inbox import Inbox, Spoilt, Taken
 from tocsin.broker.probing import Probe
 from tocsin.broker.scripts import Call
-from tocsin.broker.signals import Signal
+from tocsin.broker.signals import Settable, Signal
 from tocsin.broker.validation import check_timeout
 
 if TYPE_CHECKING:
@@ -306,6 +318,61 @@ class Agent:
         shown = self._run(inbox.show(self.caller, limit))
         self._bury("inbox", shown.spoilt)
         return shown.inbox
+
+    def look(self, *, limit: int = TURN_LIMIT) -> list[Waiting]:
+        """What is unread and in nobody's hands, in order, in short.
+
+        For what only prepares a wake, such as a doorbell: it shows, takes, starts and confirms
+        nothing, and is no presence.
+        """
+        return self._run(inbox.look(self.caller, limit))
+
+    @contextmanager
+    def hear_arrivals(self, waiter: Settable) -> Iterator[None]:
+        """While inside, all mail that arrives sets the waiter, also what wakes nobody.
+
+        It is set too when something may have been missed; look then, and every 10 s by yourself.
+        """
+        with (
+            self.broker.hear(self.bell, "mail", waiter),
+            self.broker.hear(self.bell, "arrived", waiter),
+        ):
+            yield
+
+    def report_session(
+        self,
+        host: str,
+        session: str,
+        state: SessionState | str,
+        paths: Sequence[str] = (),
+    ) -> list[SessionInfo]:
+        """Says how a session stands: one run of a host, such as `claude-code`, on this seat.
+
+        `started`, `working`, `idle` or `ended`: presence and status, no sign of a model's work. It
+        lives as long as an instance that reported it. `paths`: those by which it can be woken, in
+        the order they are tried. Returns the other live sessions on the seat; of a new one beside
+        another the herd's parent gets one quiet notice. Repeating it changes nothing.
+        """
+        return self._run(agents.report_session(self.caller, host, session, state, paths))
+
+    def report_wake(
+        self,
+        path: str,
+        ok: bool,
+        messages: Sequence[Envelope | str],
+        detail: str | None = None,
+        *,
+        ago: timedelta | None = None,
+    ) -> None:
+        """Notes in the receipts of this agent's mail that it was tried to wake it by this path.
+
+        `ok`: as far as whoever tried can tell; `ago`: how long ago that was, if not just now. It is
+        confirmed when after it the mail is shown to or taken by this agent. Then the path is
+        proven, until three tries in a row have come to nothing (those that seemed to go well do not
+        count while a session with that path is `working`). Mail that is quiet or gone is passed
+        over.
+        """
+        self._run(inbox.report_wake(self.caller, path, ok, messages, detail, ago))
 
     def ack(self, *messages: Envelope | str) -> int:
         """Says that mail is handled: shown to this agent, or taken by this instance. How much."""

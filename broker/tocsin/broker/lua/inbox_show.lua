@@ -5,7 +5,7 @@
 -- answers: mail <how many more> <record> ...
 -- moves: taken broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders reading attendance outbox loops turns
+-- include: seat timer lease mail dead tasks requests reminders reading attendance outbox loops turns hosts
 
 seat.prove()
 lease.touch()

@@ -7,20 +7,22 @@
 -- answers: mail <1 if more that wakes is unread> <record> ... | empty
 -- moves: taken broke released
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders reading asks attendance room outbox loops turns endings
+-- include: seat timer lease mail dead tasks requests reminders reading asks attendance room outbox loops turns endings hosts
 
 seat.prove()
 lease.touch()
 lease.look(args.agent)
 -- Ids of turns begin with their time: a repeat is never later than the last that took something.
 local turns = 'turns:' .. args.instance
-local latest = redis.call('HGET', key.agent(args.agent), turns) or ''
+local known = redis.call('HMGET', key.agent(args.agent), turns, 'waits:' .. args.instance)
+local latest = known[1] or ''
 if latest ~= '' and string.sub(args.turn, 1, -17) <= string.sub(latest, 1, -17) then
   local again = reading.again(args.turn)
   if #again > 0 then return reading.answer(again, args.turn) end
 end
 
 local turn = args.mode == 'turn'
+if turn and not known[2] then redis.call('HSET', key.agent(args.agent), 'waits:' .. args.instance, 1) end
 if turn and redis.call('ZCARD', key.waking(args.agent)) == 0 then return { 'empty' } end
 
 local function unread(stream, count)

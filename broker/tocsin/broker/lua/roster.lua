@@ -1,10 +1,10 @@
 -- Every agent of the herd: record, live instances, open and queued tasks, who it waits on, herds it leads.
 -- keys: partition
 -- args: clock herd agent token instance
--- answers: roster <agent, record, instances, tasks, queued, unread, asked, asking, herds> ...
+-- answers: roster <agent, record, instances, tasks, queued, unread, asked, asking, herds, wake path, sessions> ...
 -- moves: none
 -- memory: allow-oom
--- include: seat mail
+-- include: seat mail hosts
 
 seat.prove(true)
 -- What of an agent's record anybody of the herd may see; its token's hash would prove that agent.
@@ -26,6 +26,7 @@ local function shown(agent)
 end
 
 local function row(agent)
+  local path, sessions = hosts.path(agent)
   return {
     agent,
     shown(agent),
@@ -36,12 +37,14 @@ local function row(agent)
     redis.call('ZRANGE', key.asked(agent), 0, 99),
     redis.call('ZRANGE', key.asking(agent), 0, 99),
     redis.call('HKEYS', key.leads(agent)),
+    path,
+    hosts.rows(sessions),
   }
 end
 
 local answer = { 'roster' }
 for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do
   local ok, found = pcall(row, agent)
-  answer[#answer + 1] = ok and found or { agent, {}, {}, {}, {}, 0, {}, {}, {} }   -- something was written over
+  answer[#answer + 1] = ok and found or { agent, {}, {}, {}, {}, 0, {}, {}, {}, '', {} }   -- something was written over
 end
 return answer

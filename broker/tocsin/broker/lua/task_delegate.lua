@@ -1,9 +1,9 @@
 -- The parent delegates a task to a child: into its inbox, or queued until the child has a slot.
 -- keys: partition
 -- args: clock herd agent token instance task child description lasts ends watch queue continues digest
--- answers: delegated <task> | duplicate <task>
+-- answers: delegated <task> <path that wakes the child, or empty> | duplicate <the same>
 -- moves: none
--- include: seat timer lease mail tasks text room delegation turns
+-- include: seat timer lease mail tasks text room delegation turns hosts
 
 seat.prove_parent()
 local known = redis.call('HGET', key.task(args.task), 'digest')
@@ -12,7 +12,7 @@ if known then
     refuse('duplicate_conflict', 'task ', args.task, ' was already delegated with other content; ',
       'use a new id or key for a new task')
   end
-  return { 'duplicate', redis.call('HGETALL', key.task(args.task)), {} }
+  return { 'duplicate', redis.call('HGETALL', key.task(args.task)), (hosts.path(args.child)) }
 end
 if args.child == 'parent' then
   refuse('invalid_input', 'a parent delegates to its children, not to itself')
@@ -41,4 +41,4 @@ seat.active()
 delegation.give({ id = args.task, child = args.child, generation = child.generation,
   description = args.description, deadline = ends, watch = args.watch, digest = args.digest,
   queued = queued, continues = args.continues, data = carried })
-return { 'delegated', redis.call('HGETALL', key.task(args.task)), {} }
+return { 'delegated', redis.call('HGETALL', key.task(args.task)), (hosts.path(args.child)) }

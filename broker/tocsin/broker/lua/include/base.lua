@@ -6,7 +6,7 @@ local tasks, requests, reminders, asks, attendance = {}, {}, {}, {}, {}
 local sweep, text, forget, causes, loops, room = {}, {}, {}, {}, {}, {}
 local mend, mend_herd, mend_mail, mend_indexes, outbox, arrivals, ties = {}, {}, {}, {}, {}, {}, {}
 local delegation, plans = {}, {}
-local turns, endings = {}, {}
+local turns, endings, hosts = {}, {}, {}
 
 -- An include is run when something of it is first used: most runs of a script use few, and making
 -- all functions of all includes anew each time would cost more than what the script does.

@@ -80,7 +80,7 @@ function lease.gone(agent, instance, counted)
   if not release(agent, instance, counted) then return false end
   redis.call('ZREM', key.instances(agent), instance)
   redis.call('HDEL', key.agent(agent), 'suspect:' .. instance, 'turns:' .. instance,
-    'version:' .. instance, 'loops:' .. instance)
+    'version:' .. instance, 'loops:' .. instance, 'waits:' .. instance)
   journal(counted and 'lost' or 'left', { agent = agent, instance = instance })
   for _, ask in ipairs(redis.call('ZRANGE', key.answers(agent), 0, 999)) do
     if redis.call('EXISTS', key.message(ask)) == 0 then redis.call('ZREM', key.answers(agent), ask) end

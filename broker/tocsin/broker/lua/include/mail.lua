@@ -38,7 +38,10 @@ end
 local function place(id, to, delivery, wakes)
   local seq = redis.call('HINCRBY', key.herd(), 'seq', 1)
   local entry = redis.call('XADD', mail.stream(to, delivery), '*', 'm', id, 's', seq)
-  if not wakes then return { 'entry', entry, 'seq', seq } end
+  if not wakes then
+    mail.ring(to, 'arrived')   -- for who hands it to an agent at work; nobody is woken
+    return { 'entry', entry, 'seq', seq }
+  end
   redis.call('ZADD', key.waking(to), seq, id)
   local placed = { 'entry', entry, 'seq', seq, 'wake:bell', string.format('%.0f %d', now, mail.ring(to)) }
   local turn_state = not unemployed[to] and redis.call('HGET', key.agent(to), 'turn_state')

@@ -94,6 +94,7 @@ function reading.mark(m, turn)
     redis.call('HSET', key.message(m.id), 'state', m.state, 'by', m.by or '', when, m[when], who, m[who])
     if me.turn then redis.call('HSET', key.message(m.id), 'shown_turn', me.turn) end
   end
+  if m.tried then hosts.confirm(m) end
   local flat = {}
   for _, field in ipairs(ENVELOPE) do
     if m[field] then
