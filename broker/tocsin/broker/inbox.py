@@ -122,15 +122,16 @@ def take(
     )
 
 
-def show(caller: Caller, limit: object) -> Call[Shown]:
-    """Shows unread mail."""
+def show(caller: Caller, limit: object, messages: Sequence[object] | None = None) -> Call[Shown]:
+    """Shows unread mail, or of it these messages alone."""
 
     def read(answer: list[Any]) -> Shown:
         mail, spoilt = _sorted("inbox", caller.herd, answer[2:])
         return Shown(Inbox([item.envelope for item in mail], int(answer[1])), spoilt)
 
     size = check_count("inbox", "limit", limit, MOST)
-    return caller.call("inbox_show", "inbox", read, limit=size)
+    only = [check_message("inbox", each) for each in messages or ()]
+    return caller.call("inbox_show", "inbox", read, limit=size, only=json.dumps(only))
 
 
 def look(caller: Caller, limit: object) -> Call[list[Waiting]]:

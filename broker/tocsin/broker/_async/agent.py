@@ -308,12 +308,15 @@ class AsyncAgent:
         """Takes whatever is there now, waking or quiet. Never waits; may be empty."""
         return AsyncTurn(self, await self._take("receive", "receive", limit))
 
-    async def inbox(self, *, limit: int = TURN_LIMIT) -> Inbox:
+    async def inbox(
+        self, *, limit: int = TURN_LIMIT, messages: Sequence[str] | None = None
+    ) -> Inbox:
         """Shows unread mail without taking it; `.remaining` says how much more there is.
 
         Showing starts the task of a task envelope, and adds no attempt however often it is done.
+        With `messages` it shows of these alone what is there.
         """
-        shown = await self._run(inbox.show(self.caller, limit))
+        shown = await self._run(inbox.show(self.caller, limit, messages))
         await self._bury("inbox", shown.spoilt)
         return shown.inbox
 

@@ -310,12 +310,13 @@ class Agent:
         """Takes whatever is there now, waking or quiet. Never waits; may be empty."""
         return Turn(self, self._take("receive", "receive", limit))
 
-    def inbox(self, *, limit: int = TURN_LIMIT) -> Inbox:
+    def inbox(self, *, limit: int = TURN_LIMIT, messages: Sequence[str] | None = None) -> Inbox:
         """Shows unread mail without taking it; `.remaining` says how much more there is.
 
         Showing starts the task of a task envelope, and adds no attempt however often it is done.
+        With `messages` it shows of these alone what is there.
         """
-        shown = self._run(inbox.show(self.caller, limit))
+        shown = self._run(inbox.show(self.caller, limit, messages))
         self._bury("inbox", shown.spoilt)
         return shown.inbox
 

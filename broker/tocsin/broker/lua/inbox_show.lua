@@ -1,7 +1,7 @@
 -- Shows unread mail without taking it: as often as wished, and nothing nearer to dead letters but
--- what cannot be read.
+-- what cannot be read. `only`: of these messages alone, if any are named.
 -- keys: partition
--- args: clock herd agent token instance limit
+-- args: clock herd agent token instance limit only
 -- answers: mail <how many more> <record> ...
 -- moves: taken broke released
 -- memory: allow-oom
@@ -10,15 +10,17 @@
 seat.prove()
 lease.touch()
 local limit, batch, shown, more = tonumber(args.limit), {}, {}, 0
+local named, only = cjson.decode(args.only), {}
+for _, id in ipairs(named) do only[id] = true end
 for _, delivery in ipairs({ 'steer', 'follow_up' }) do
   local stream = mail.stream(args.agent, delivery)
   for _, entry in ipairs(redis.call('XRANGE', stream, '-', '+')) do
     local id = dead.named(entry[2])
     local held = id and redis.pcall('HMGET', key.message(id), 'state', 'by') or {}
-    local elsewhere = held[1] == 'taken' and held[2] ~= args.instance
-    if not elsewhere and #batch >= limit then
+    local left = held[1] == 'taken' and held[2] ~= args.instance or #named > 0 and not only[id]
+    if not left and #batch >= limit then
       more = more + 1
-    elseif not elsewhere then
+    elseif not left then
       local m = reading.prepare(delivery, entry[1], entry[2], held[1] == 'taken' and 'taken' or 'shown')
       if m then
         batch[#batch + 1] = m

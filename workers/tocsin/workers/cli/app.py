@@ -17,6 +17,7 @@ from tocsin.workers.cli import (
     demo,
     doctor,
     herd,
+    hook,
     mail,
     mcp,
     plan,
@@ -56,6 +57,7 @@ for module in (
     ask,
     why,
     mcp,
+    hook,
     seat,
     settings,
 ):

@@ -99,6 +99,10 @@ class Session:
             self._broker = Broker.connect(place.url, fleet=place.fleet)
         return self._broker
 
+    def anew(self) -> Session:
+        """A session like this one that has found and connected nothing yet."""
+        return Session(self.out, seat=self._given_seat, **self._given)
+
     def close(self) -> None:
         """Closes the connections."""
         if self._broker is not None:
@@ -185,6 +189,12 @@ class Session:
         """Prints a token on stderr, for whoever asked for it or must keep it now."""
         typer.echo(f"token of {name}: {token}", err=True)
 
+    def named_seat(self) -> SeatName | None:
+        """The seat that an option or a variable names; not the one chosen with `seat use`."""
+        if self._given_seat:
+            return read_seat(self._given_seat, "--seat")
+        return _seat_of_environment()
+
     def _find_seat(self, *, required: bool = True) -> tuple[SeatName, str | None]:
         """The seat, and its token if a variable holds it."""
         if self._given_seat:
@@ -259,10 +269,14 @@ def peek(options: Mapping[str, Any]) -> Iterator[tuple[Broker, Caller]]:
         session.close()
 
 
+def _variable(name: str) -> str | None:
+    """What a variable holds. `${...}` is nothing: so do hosts pass on what is not set."""
+    value = os.environ.get(name)
+    return None if not value or value.startswith("${") else value
+
+
 def _seat_of_environment() -> SeatName | None:
-    one, herd, agent = (
-        os.environ.get(f"TOCSIN_{name}") or None for name in ("SEAT", "HERD", "AGENT")
-    )
+    one, herd, agent = (_variable(f"TOCSIN_{name}") for name in ("SEAT", "HERD", "AGENT"))
     if (herd is None) != (agent is None) and one is None:
         missing = "TOCSIN_AGENT" if agent is None else "TOCSIN_HERD"
         raise InvalidInput(_OPERATION, f"{missing} is not set; set both, or TOCSIN_SEAT=herd/agent")

@@ -1,0 +1,241 @@
+"""`tocsin hook`: what the hosts of agents run at the moments of a session."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tocsin.broker import Child, Parent
+from tocsin.broker.errors import BrokerError, InvalidInput
+from tocsin.workers.cli.session import SeatName, Session, command
+
+if TYPE_CHECKING:
+    from tocsin.workers.hosts.doorbell import Handed, SessionFiles
+    from tocsin.workers.hosts.events import Host
+
+app = typer.Typer(
+    name="hook",
+    no_args_is_help=True,
+    help="Hooks of the programs that run agents: mail at each turn, waking between them.",
+)
+
+HOOKED = ("claude-code", "codex", "generic")
+"""Hosts that run hooks."""
+
+EXTENDED = {"pi": ("send-user-message",), "opencode": ("prompt",)}
+"""Hosts with an extension of ours, which is told what to wake them with; and how it does."""
+
+Folder = Annotated[Path | None, typer.Option(hidden=True)]
+
+
+def host_named(name: str) -> Host:
+    """The module that knows a host."""
+    from tocsin.workers.hosts import claude_code, codex, generic
+
+    hosts: dict[str, Host] = {each.NAME: each for each in (claude_code, codex, generic)}
+    return hosts[name]
+
+
+def seat_of(session: Session) -> SeatName:
+    """Whose session it is. The seat chosen with `seat use` would be that of every session."""
+    seat = session.named_seat()
+    if seat is None:
+        given = os.environ.get("TOCSIN_SEAT")
+        raise InvalidInput(
+            "hook",
+            "no seat is named: start the host with TOCSIN_SEAT=herd/agent, or install its hooks "
+            f"with --seat herd/agent (TOCSIN_SEAT is {repr(given) if given else 'not set'})",
+        )
+    return seat
+
+
+class Place:
+    """What the commands of a session share: its agent, and where its files are."""
+
+    def __init__(self, session: Session, name: str, folder: Path | None) -> None:
+        from tocsin.workers.hosts.doorbell import Handed, sessions_folder
+
+        self.session = session
+        self.name = name
+        self.seat = seat_of(session)
+        self.folder = folder or sessions_folder()
+        known = session.credentials
+        self.handed: Handed = Handed(self.folder, known.server, known.fleet, str(self.seat))
+
+    @contextmanager
+    def joined(self) -> Iterator[Parent | Child]:
+        """The agent, for one call."""
+        try:
+            yield self.session.agent()
+        finally:
+            self.session.close()
+
+    def again(self) -> Iterator[Parent | Child]:
+        """The agent as an instance that stays, found anew: a token may have been rotated."""
+        session = self.session.anew()
+        try:
+            yield session.staying()
+        finally:
+            session.close()
+
+    def listen_command(self, files: SessionFiles) -> Sequence[str]:
+        """What listens for a session in the background."""
+        from tocsin.workers.hosts.sessions import PROGRAM
+
+        words = ("hook", self.name, "listen", "--session", files.session, "--wakes")
+        return (*PROGRAM, *words, "--seat", str(self.seat), "--folder", str(self.folder))
+
+
+def _answer(session: Session, name: str, moment: str | None, folder: Path | None) -> str:
+    from tocsin.workers.hosts.events import Moment, read
+    from tocsin.workers.hosts.sessions import Visit
+
+    event = read(sys.stdin.read(), Moment(moment) if moment else None)
+    if event is None:
+        raise InvalidInput("hook", "stdin holds no event with a session_id and a known moment")
+    place = Place(session, name, folder)
+    visit = Visit(host_named(name), event, place.folder, str(place.seat), place.listen_command)
+    if visit.is_silent():
+        raise InvalidInput("hook", "this session speaks for nobody: a sub-agent's, or a nested one")
+    visit.see_listener()
+    answer = visit.answer(place.joined, place.handed)
+    return "" if answer is None else json.dumps(answer)
+
+
+def _add_run(group: typer.Typer, name: str) -> None:
+    @command(group, "run", example=f"tocsin hook {name} run stop < event.json", seat=True)
+    def run(
+        session: Session,
+        moment: Annotated[
+            str | None,
+            typer.Argument(help="start, prompt, tool, stop or end; else as the event names it."),
+        ] = None,
+        folder: Folder = None,
+        debug: Annotated[
+            bool, typer.Option("--debug", help="Say on stderr what is wrong.")
+        ] = False,
+    ) -> None:
+        """Answer one event, which is JSON on stdin, as the host wants it.
+
+        Whatever is wrong, it ends well within a few seconds, and says nothing
+        then: no host and no turn may suffer from it.
+        """
+        from tocsin.workers.hosts.sessions import DEADLINE, end_after
+
+        end_after(DEADLINE)
+        try:
+            text = _answer(session, name, moment, folder)
+        except Exception as error:
+            if debug:
+                detail = error.detail if isinstance(error, BrokerError) else repr(error)
+                typer.echo(session.out.mask(detail), err=True)
+            return
+        typer.echo(text, nl=bool(text))
+
+
+def _add_listen(group: typer.Typer, name: str) -> None:
+    @command(group, "listen", example=f"tocsin hook {name} listen --session 0199...", seat=True)
+    def listen(
+        session: Session,
+        session_id: Annotated[
+            str, typer.Option("--session", metavar="ID", help="The host's session.")
+        ],
+        detach: Annotated[
+            bool, typer.Option("--detach", help="Go on in the background, and wake the host.")
+        ] = False,
+        wakes: Annotated[bool, typer.Option("--wakes", hidden=True)] = False,
+        folder: Folder = None,
+    ) -> None:
+        """Listen for one session: presence, its doorbell, and waking its host.
+
+        Started by an extension of a host, it prints a line of JSON when there
+        is something to say to the host, is told on stdin what the host does,
+        and ends with it.
+        """
+        from tocsin.workers.hosts import lineage
+        from tocsin.workers.hosts.doorbell import SessionFiles
+        from tocsin.workers.hosts.listening import Listener
+        from tocsin.workers.hosts.listening import listen as serve
+        from tocsin.workers.hosts.waking import record_of_environment
+
+        place = Place(session, name, folder)
+        files = SessionFiles(place.folder, name, session_id)
+        if not files.record:
+            above = lineage.ancestors()
+            files.keep(
+                {
+                    "host": name,
+                    "session": session_id,
+                    "seat": str(place.seat),
+                    "host_pid": lineage.host_of(above),
+                    **record_of_environment(),
+                }
+            )
+        if detach:
+            subprocess.Popen(
+                place.listen_command(files),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            return
+        paths = EXTENDED[name] if name in EXTENDED else host_named(name).CHAIN
+        listener = Listener(
+            name,
+            paths,
+            files,
+            place.handed,
+            contextmanager(place.again),
+            say=None if wakes else _say,
+        )
+        serve(listener, reads_stdin=not wakes)
+
+
+def _say(event: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.flush()
+
+
+def _variables(session: Session) -> dict[str, str]:
+    seat = session.named_seat()
+    return {} if seat is None else {"TOCSIN_SEAT": str(seat)}
+
+
+def _hooks(session: Session, name: str) -> dict[str, Any]:
+    from tocsin.workers.hosts.doorbell import sessions_folder
+    from tocsin.workers.hosts.sessions import command as hook_command
+
+    return host_named(name).hooks(hook_command(name, sessions_folder(), _variables(session)))
+
+
+def _add_print(group: typer.Typer, name: str) -> None:
+    @command(group, "print", example=f"tocsin hook {name} print", seat=True)
+    def show(session: Session) -> None:
+        """Print what belongs into the host's settings, to be put there by hand.
+
+        With --seat, or TOCSIN_SEAT, its sessions speak for that agent alone.
+        """
+        settings = _hooks(session, name)
+        session.out.result(settings, json.dumps(settings, indent=2))
+
+
+for _name in HOOKED:
+    _group = typer.Typer(name=_name, no_args_is_help=True, help=f"Hooks of {_name}.")
+    _add_run(_group, _name)
+    _add_listen(_group, _name)
+    _add_print(_group, _name)
+    app.add_typer(_group)
+
+for _name in EXTENDED:
+    _group = typer.Typer(name=_name, no_args_is_help=True, help=f"The listener of {_name}.")
+    _add_listen(_group, _name)
+    app.add_typer(_group)
