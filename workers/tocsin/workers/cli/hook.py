@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,14 @@ HOOKED = ("claude-code", "codex", "generic")
 
 EXTENDED = {"pi": ("send-user-message",), "opencode": ("prompt",)}
 """Hosts with an extension of ours, which is told what to wake them with; and how it does."""
+
+
+class Scope(StrEnum):
+    """Whose settings of a host."""
+
+    USER = "user"
+    PROJECT = "project"
+
 
 Folder = Annotated[Path | None, typer.Option(hidden=True)]
 
@@ -228,11 +237,50 @@ def _add_print(group: typer.Typer, name: str) -> None:
         session.out.result(settings, json.dumps(settings, indent=2))
 
 
+def _add_install(group: typer.Typer, name: str) -> None:
+    @command(group, "install", example=f"tocsin hook {name} install", seat=True)
+    def install(
+        session: Session,
+        scope: Annotated[
+            Scope, typer.Option(help="Whose settings: the user's, or the working directory's.")
+        ] = Scope.USER,
+        undo: Annotated[bool, typer.Option("--undo", help="Take out what was put in.")] = False,
+    ) -> None:
+        """Put the hooks into the host's settings, beside what is there.
+
+        Sessions that the host is started for with TOCSIN_SEAT=herd/agent have
+        them from then on, all others do not notice. With --seat, or while
+        TOCSIN_SEAT is set, they are for that agent alone. To repeat it renews them.
+        """
+        from tocsin.workers.hosts.documents import changes_of
+        from tocsin.workers.hosts.files import Files
+
+        path = host_named(name).settings_path(scope)
+        part = f"{name} hooks"
+        if undo:
+            left = Files().undo(path, part)
+            told = (
+                f"No hooks of Tocsin are in {path}."
+                if left is None
+                else f"Took them out of {path}."
+            )
+            session.out.result({"path": path, "undone": left is not None, "left": left or []}, told)
+            return
+        changed = Files().put(path, part, changes_of(_hooks(session, name)))
+        session.out.result(
+            {"path": path, "changed": changed},
+            f"The hooks are in {path}. They hold from the next session on.",
+        )
+        if name == "codex":
+            session.out.note("Codex runs no hook that you have not trusted: see /hooks in it.")
+
+
 for _name in HOOKED:
     _group = typer.Typer(name=_name, no_args_is_help=True, help=f"Hooks of {_name}.")
     _add_run(_group, _name)
     _add_listen(_group, _name)
     _add_print(_group, _name)
+    _add_install(_group, _name)
     app.add_typer(_group)
 
 for _name in EXTENDED:

@@ -1,7 +1,7 @@
-"""Programs that run an agent's model, and how an agent of Tocsin lives in one of their sessions.
+"""Programs in which agents run: what Tocsin puts into them, and how an agent lives in a session.
 
-A host calls a hook at moments of a session; `answering` says what mail is handed over then. Between
-turns it calls nothing, so a listener of each session (`listening`) hears of mail, keeps the
-session's doorbell (`doorbell`, `hook.sh`), and tries what may wake the host (`waking`). What a host
-calls its events, and how it wants its answers, is in a module of its own.
+A host runs a hook at moments of a session (`hook.sh`, `sessions`); `answering` says what mail is
+handed over then. Between turns it runs nothing, so a listener of each session (`listening`) hears
+of mail, keeps the session's files (`doorbell`), and tries what may wake the host (`waking`). What a
+host calls its events, and how it wants its answers, is in a module of its own.
 """

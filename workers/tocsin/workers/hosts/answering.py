@@ -35,8 +35,8 @@ _READ = "Read your mail with the tool inbox, or `tocsin inbox`; ack what you hav
 
 ASK_OR_DONE = (
     "Tocsin: your task {task} is still open, and you wait for nothing. The end of your turn is not "
-    "its end. If it is finished, say so with done (the tool, or `tocsin done`). If you cannot go on "
-    "without an answer, ask for it with ask or message. Else go on with it."
+    "its end. If it is finished, say so with done (the tool, or `tocsin done`). If you cannot go "
+    "on without an answer, ask for it with ask or message. Else go on with it."
 )
 
 

@@ -23,7 +23,7 @@ listens() { { read -r pid <"$here/pid"; } 2>/dev/null && kill -0 "$pid" 2>/dev/n
 say() { [ -d "$here" ] && echo "$1" >"$here/state"; }
 
 run() { # of what goes wrong from here on the host hears nothing
-  printf '%s' "$event" | "$@" 2>/dev/null
+  printf '%s' "$event" | "$@" --folder "$folder" 2>/dev/null
   exit 0
 }
 

@@ -37,7 +37,7 @@ _SCRIPT = Path(__file__).with_name("hook.sh")
 def command(host: str, folder: Path, variables: Mapping[str, str]) -> tuple[str, ...]:
     """What a host is to run, with these variables set; it wants the moment as its last word."""
     env = ("/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()))
-    words = (*PROGRAM, "hook", host, "run", "--folder", str(folder))
+    words = (*PROGRAM, "hook", host, "run")
     return (*(env if variables else ()), "/bin/sh", str(_SCRIPT), str(folder), host, *words)
 
 
