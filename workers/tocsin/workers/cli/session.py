@@ -20,7 +20,7 @@ import inspect
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec
@@ -131,10 +131,8 @@ class Session:
     def staying(self) -> Parent | Child:
         """The agent of the seat for a command that blocks: an instance of its own, whose lease is
         renewed until the session is closed. In a closed herd there is nothing to renew."""
-        joined = self.agent()
-        with suppress(HerdClosed):
-            self._joined = joined = self.broker.join(joined.herd, joined.agent, joined.token)
-        return joined
+        self._joined = self._join(*self._find_seat(), stays=True)
+        return self._joined
 
     def parent(self, herd: str | None = None) -> Parent:
         """The parent of the seat's herd, or of `herd` by its seat on this machine."""
@@ -234,20 +232,24 @@ class Session:
             raise InvalidInput(_OPERATION, self.credentials.unknown(str(name)))
         return stored
 
-    def _join(self, name: SeatName, token: str | None) -> Parent | Child:
+    def _join(self, name: SeatName, token: str | None, *, stays: bool = False) -> Parent | Child:
         stored = self._stored(name, token)
         try:
-            return self.join(name, stored.token)
+            return self.join(name, stored.token, stays=stays)
         except Unauthorized:
             if stored.former is None:
                 raise
-            return self.join(name, stored.former)
+            return self.join(name, stored.former, stays=stays)
 
-    def join(self, name: SeatName, token: str) -> Parent | Child:
-        """Joins as this agent for one call. A closed herd cannot be joined, but still be read."""
+    def join(self, name: SeatName, token: str, *, stays: bool = False) -> Parent | Child:
+        """Joins as this agent for one call, or as an instance of its own that stays.
+
+        A closed herd cannot be joined, but still be read.
+        """
         check_token(_OPERATION, token)
+        instance = None if stays else self._instance(name)
         try:
-            return self.broker.join(name.herd, name.agent, token, instance=self._instance(name))
+            return self.broker.join(name.herd, name.agent, token, instance=instance)
         except HerdClosed:
             kind = Parent if name.agent == PARENT else Child
             return kind(self.broker, self._caller(name, token), token)
