@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.fleets import token_of
 from tocsin.broker import Delivery
 from tocsin.broker.framing import RULE
-from tocsin.workers.hosts import answering, claude_code, codex, doorbell
+from tocsin.workers.hosts import claude_code, codex, doorbell
 from tocsin.workers.hosts.answering import AGAIN, CONTINUATIONS, Answering
 from tocsin.workers.hosts.doorbell import MAIL, TASK, WAKING, Handed, SessionFiles
 from tocsin.workers.hosts.events import NAMES, Moment, read
@@ -67,8 +68,8 @@ def desk(sync_broker, tmp_path, request) -> Desk:
 @pytest.fixture
 def later(monkeypatch):
     """Lets the clock of the machine go on."""
-    real, gone = answering.time.time, [0.0]
-    monkeypatch.setattr(answering.time, "time", lambda: real() + gone[0])
+    real, gone = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() + gone[0])
     return lambda seconds: gone.__setitem__(0, gone[0] + seconds)
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from typing import Any
 
 import pytest
 
 from tests.workers.cli.conftest import cli  # noqa: F401 - a fixture
 
-THEIRS = {"model": "x", "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "theirs"}]}]}}
+THEIRS: dict[str, Any] = {
+    "model": "x",
+    "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "theirs"}]}]},
+}
 
 
 @pytest.mark.parametrize(
