@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.waiting import wait_until
-from tests.workers.cli.conftest import PROGRAM, Cli, cli  # noqa: F401 - a fixture
+from tests.workers.cli.conftest import Cli, cli  # noqa: F401 - a fixture
 from tocsin.workers.hosts.doorbell import SessionFiles
 from tocsin.workers.hosts.events import NAMES, Moment
 
@@ -121,9 +121,10 @@ class Machine:
         words = ("message", to, body, *options, "--seat", f"release-42/{seat}")
         return str(self.cli.json(*words)["message_id"])
 
-    def shown(self, message: str) -> str:
-        """How far a message got."""
-        return str(self.cli.json("receipt", message, "--seat", "release-42/parent")["state"])
+    def roster(self) -> list[dict[str, Any]]:
+        """The agents of the herd."""
+        found: list[dict[str, Any]] = self.cli.json("agent", "list", "--seat", "release-42/parent")
+        return found
 
 
 @pytest.fixture
@@ -154,6 +155,3 @@ def as_host(tmp_path: Path) -> tuple[str, ...]:
     path = tmp_path / "host.py"
     path.write_text(HOLDER)
     return (sys.executable, str(path))
-
-
-__all__ = ["PROGRAM"]

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.waiting import wait_until
-from tests.workers.hosts.conftest import PATIENCE, PROGRAM
+from tests.workers.cli.conftest import PROGRAM
+from tests.workers.hosts.conftest import PATIENCE
 from tocsin.broker.embedded import EmbeddedServer
 from tocsin.workers.hosts.doorbell import SessionFiles
 
@@ -117,8 +118,7 @@ def test_it_is_there_as_long_as_it_listens(machine, listening):
     """The agent is present while its session is, and gone with it."""
 
     def present():
-        roster = machine.cli.json("agent", "list", "--seat", "release-42/parent")
-        return next(each["present"] for each in roster if each["agent"] == "planner")
+        return next(each["present"] for each in machine.roster() if each["agent"] == "planner")
 
     listener = listening(TOCSIN_SEAT="release-42/planner")
     wait_until(present, "its presence", PATIENCE)

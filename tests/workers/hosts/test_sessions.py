@@ -39,6 +39,15 @@ def test_a_session_of_claude_code(machine):
     later = machine.send("and again")
     out, err = waiter.communicate(timeout=PATIENCE)
     assert (waiter.returncode, out) == (2, "") and later in err and "and again" not in err
+
+    def tries():
+        receipt = machine.cli.json("receipt", later, "--seat", "release-42/parent")
+        return [each for each in receipt["wake"] if each["path"] == "stop-hook"]
+
+    wait_until(tries, "the try in the receipt", PATIENCE)
+    machine.cli.good("inbox", "--seat", session.seat)
+    scout = next(each for each in machine.roster() if each["agent"] == "scout")
+    assert (scout["wakeable"], scout["wake_path"]) == (True, "stop-hook")
     session.end()
 
 

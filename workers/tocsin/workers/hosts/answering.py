@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from tocsin.broker import Child, Delivery, Envelope, Parent, TaskState
+from tocsin.broker.envelopes import Waiting
 from tocsin.broker.framing import RULE, framed, introduction, relation
 from tocsin.workers.hosts.doorbell import IDLE, MAIL, TASK, WAKING, WORKING, Handed, SessionFiles
 from tocsin.workers.hosts.events import Event, Host, Moment
@@ -38,17 +39,6 @@ ASK_OR_DONE = (
     "its end. If it is finished, say so with done (the tool, or `tocsin done`). If you cannot go "
     "on without an answer, ask for it with ask or message. Else go on with it."
 )
-
-
-class Waiting(Protocol):
-    """What `look` tells of a message."""
-
-    message_id: str
-    kind: Any
-    sender: str
-    delivery: Any
-    wakes: bool
-    shown_at: Any
 
 
 def due(waiting: Iterable[Waiting], known: Known, now: float) -> list[Waiting]:

@@ -15,15 +15,15 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from tocsin.broker import Child, Delivery, Parent
+from tocsin.broker.envelopes import Waiting
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.signals import Signal
 from tocsin.workers.hosts.answering import (
-    Waiting,
     blind,
     due,
     hand_over,
@@ -199,15 +199,10 @@ class Listener:
                 return
 
 
-@contextmanager
-def _hearing(agent: Agent, waiter: Signal) -> Iterator[None]:
+def _hearing(agent: Agent, waiter: Signal) -> AbstractContextManager[None]:
     """While inside, whatever arrives for the agent wakes the waiter, where that can be heard."""
-    hear = getattr(getattr(agent, "broker", None), "hear", None)
-    if hear is None:
-        yield
-        return
-    with hear(agent.bell, "arrived", waiter):
-        yield
+    hear = getattr(agent, "hear_arrivals", None)
+    return nullcontext() if hear is None else hear(waiter)
 
 
 def listen(listener: Listener, *, reads_stdin: bool) -> None:
