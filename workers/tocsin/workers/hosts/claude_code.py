@@ -24,7 +24,7 @@ __all__ = ["CHAIN", "NAME", "context", "go_on", "hooks", "settings_path"]
 
 NAME = "claude-code"
 
-CHAIN = ("stop-hook", "tmux")
+CHAIN: tuple[str, ...] = ("stop-hook", "tmux")
 
 PATIENCE = 10
 """Seconds after which the host ends a hook that hangs."""

@@ -24,7 +24,7 @@ __all__ = ["CHAIN", "NAME", "context", "go_on", "hooks", "settings_path"]
 
 NAME = "codex"
 
-CHAIN = ("queue", "tmux")
+CHAIN: tuple[str, ...] = ("queue", "tmux")
 
 PATIENCE, LAST = 10, 3
 """Seconds after which it ends a hook that hangs; the most that it allows at a session's end."""

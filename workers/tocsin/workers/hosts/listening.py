@@ -171,8 +171,11 @@ class Listener:
                         event = {"event": "mail", "text": text_of(chosen)}
                         self._say(event | {"delivery": str(delivery)})
             ring(self._files, waiting, known, task)
+        unseen = waking(waiting)
         if state == IDLE:
-            self._wake(agent, waking(waiting))
+            self._wake(agent, unseen)
+        elif self._say:  # an extension's host keeps it until the turn is over
+            self._wake(agent, [each for each in unseen if each.delivery != Delivery.STEER])
 
     def _wake(self, agent: Agent, mail: list[Waiting]) -> None:
         ids = [each.message_id for each in mail]
