@@ -29,7 +29,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Nothing a person has set up for their own Python leaks in.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
-.PHONY: help demo test test-mcp matrix check chaos turns bench generate format clean
+.PHONY: help demo test test-mcp test-hosts matrix check chaos turns bench generate format clean
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,9 @@ test: $(STAMP) ## All tests, each worker on a private server of its own
 
 test-mcp: $(STAMP) ## The official conformance suite, inspector and SDK against the MCP server (npm)
 	$(BIN)/python -m tests.workers.mcp.official
+
+test-hosts: $(STAMP) ## A real host, pi, joins and is woken 100 times, on a scripted model (npm; WAKES=100)
+	$(BIN)/python -m tests.hosts
 
 check: $(STAMP) ## Linter, format, generated code, types, import rules
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tocsin.workers.hosts.servers import SERVERS
 from tocsin.workers.mcp.server import CHILD_TOOLS, PARENT_TOOLS
 
 DOCUMENT = (Path(__file__).resolve().parents[3] / "docs/agents.md").read_text("utf-8")
@@ -35,6 +36,15 @@ def test_the_way_to_two_agents_works(cli):
     seats = [f"{each['herd']}/{each['agent']}" for each in cli.json("seat", "list")]
     for name in re.findall(r'TOCSIN_SEAT"?\s*[:=]\s*"?([\w/-]+)', DOCUMENT):
         assert name in seats
+    hosts = [words[1:] for words in commands() if words[1] == "connect"]
+    assert {words[1] for words in hosts} == set(SERVERS)
+    for words in hosts:
+        cli.good(*words, "--no-check")
+        written = re.findall(r"\| (`.*?) \| `", DOCUMENT)
+    named = {name for row in written for name in re.findall(r"`([^`]+)`", row)}
+    assert {
+        str(each.relative_to(cli.home)) for each in cli.home.rglob("*") if each.is_file()
+    } >= named
     cli.good("agent", "close", "scout", "--yes")
     cli.good("agent", "close", "planner", "--yes")
     cli.good("herd", "close", "release-42", "--yes")

@@ -17,6 +17,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.node import install
 from tests.workers.mcp.desk import bearer, environment, served
 from tocsin.broker import AsyncAgent, AsyncBroker, AsyncParent, ScaledClock
 from tocsin.broker.embedded import EmbeddedServer
@@ -39,20 +40,6 @@ TIMEOUT = 120.0
 
 FACTOR = 300.0
 """The minute of the story's fleet is a fifth of a second."""
-
-
-def install() -> None:
-    """Brings Node and the packages, unless they are there."""
-    wanted = (HERE / "package.json").read_text()
-    if NODE.exists() and (FOLDER / "package.json").read_text() == wanted:
-        return
-    npm = shutil.which("npm")
-    if npm is None:
-        sys.exit("npm is needed: install it, or leave `make test-mcp` to a machine that has it")
-    FOLDER.mkdir(exist_ok=True)
-    shutil.copy(HERE / "package.json", FOLDER)
-    words = [npm, "install", "--no-audit", "--no-fund", "--loglevel", "error"]
-    subprocess.run(words, cwd=FOLDER, check=True)
 
 
 async def node(*words: str, env: dict[str, str] | None = None) -> str:
@@ -150,7 +137,7 @@ async def story(url: str) -> None:
 
 async def main() -> None:
     """All three."""
-    install()
+    install(HERE / "package.json", FOLDER)
     with EmbeddedServer(durable=False) as server:
         async with AsyncBroker.connect(server.url, fleet="official") as broker:
             parent = await broker.open_herd("release-42")

@@ -5,6 +5,8 @@ Each module here has an `app`: a group where it bears a name, else commands of t
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from typing import Annotated
 
@@ -13,6 +15,7 @@ import typer
 from tocsin.workers.cli import (
     agent,
     ask,
+    connect,
     dead,
     demo,
     doctor,
@@ -58,6 +61,7 @@ for module in (
     why,
     mcp,
     hook,
+    connect,
     seat,
     settings,
 ):
@@ -82,6 +86,18 @@ def tocsin(
     ] = False,
 ) -> None:
     """Message broker for fleets of AI agents, on Redis: tasks, questions, and one reminder each."""
+    _drop_unexpanded()
+
+
+# A reference to a variable, as hosts write them in their settings, and nothing else beside it.
+_REFERENCE = re.compile(r"\$\{[^{}]*\}|\$[A-Za-z_]\w*|\{env:\w*\}")
+
+
+def _drop_unexpanded() -> None:
+    """Hosts hand on `${TOCSIN_SEAT}` as it stands where that is not set: so it is not set."""
+    for name in [name for name in os.environ if name.startswith("TOCSIN_")]:
+        if _REFERENCE.fullmatch(os.environ[name]):
+            del os.environ[name]
 
 
 def main() -> None:
