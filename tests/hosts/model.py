@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -102,9 +102,9 @@ def serving(model: Model) -> Iterator[str]:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
-            for chunk in chunks:
-                self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
-            self.wfile.write(b"data: [DONE]\n\n")
+            lines = [*(json.dumps(chunk) for chunk in chunks), "[DONE]"]
+            with suppress(ConnectionError):  # the host has ended meanwhile
+                self.wfile.write("".join(f"data: {line}\n\n" for line in lines).encode())
 
         def _refuse(self) -> None:
             model.strangers.append(f"{self.command} {self.path}")

@@ -7,7 +7,8 @@ Facts: opencode.ai/docs ("Plugins", "SDK"), and the types in `@opencode-ai/plugi
   user; one process loads each once, for all its sessions. `event` hears of all of them.
 - `session.status` tells `busy`, `retry` and `idle`; a session that a tool started has a `parentID`.
 - `session.promptAsync` adds a message and answers at once. A session that works takes it up when
-  the present step is over; one that is idle begins.
+  the present step is over; one that is idle begins. Tried with 1.18.33, whose first start in a
+  folder with plugins brings a package of its own from npm, and hangs for minutes without a network.
 """
 
 from __future__ import annotations
