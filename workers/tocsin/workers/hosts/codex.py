@@ -3,12 +3,12 @@
 Where the facts are from: the source of its hooks (openai/codex, codex-rs/hooks: the generated
 schemas of their input and output, `command_runner.rs`, `async_command.rs`, `discovery.rs`), its
 documentation (developers.openai.com/codex/hooks), and the program itself, 0.171.0 (`codex queue
---help`, `hooks/list` of `codex app-server`). Events are Claude Code's, with a `turn_id`; an answer
-with a field that is not in the schema is an error; a hook that does not read its stdin, too. A
-command is run by the user's shell as a login shell. Async hooks cannot wake anybody. SessionEnd has
-3 s at most. It runs no hook that the user has not trusted (`/hooks`). `codex queue` (0.149 and
-later) hands a message to a thread that is loaded in a terminal or daemon; it does nothing for
-`codex exec`.
+--help`, `hooks/list` of `codex app-server`). Events are Claude Code's, with a `turn_id`,
+`session_id` first; an answer with a field that is not in the schema is an error; a hook that does
+not read its stdin, too. A command is run by the user's shell as a login shell. Async hooks cannot
+wake anybody. SessionEnd has 3 s at most. It runs no hook that the user has not trusted (`/hooks`).
+`codex queue` (0.149 and later) hands a message to a thread that is loaded in a terminal or daemon;
+it does nothing for `codex exec`.
 """
 
 from __future__ import annotations
