@@ -267,10 +267,10 @@ def test_no_call_carries_a_token():
 def test_a_missing_or_an_unknown_argument_is_refused_with_the_names():
     """The header is what a caller is held to."""
     with pytest.raises(
-        TypeError, match=r"inbox_show\.lua takes clock .*differs in \['limit', 'size'\]"
+        TypeError, match=r"inbox_show\.lua takes clock .*differs in \['limit', 'only', 'size'\]"
     ):
         CALLER.call("inbox_show", "inbox", lambda answer: answer, size=1)
-    with pytest.raises(TypeError, match=r"differs in \['limit'\]"):
+    with pytest.raises(TypeError, match=r"differs in \['limit', 'only'\]"):
         CALLER.call("inbox_show", "inbox", lambda answer: answer)
 
 

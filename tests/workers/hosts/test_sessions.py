@@ -181,6 +181,14 @@ def test_a_host_that_says_nothing_we_know_is_left_alone(machine):
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_the_name_of_a_session_is_no_path(machine):
+    """A session whose name could lead elsewhere has its files where all have, and ends like all."""
+    session = machine.session("../../x")
+    session.begin()
+    assert session.files.folder.parent == machine.sessions
+    session.end()
+
+
 def test_a_broker_that_is_down_or_hangs_is_not_noticed(machine):
     """While there is no broker, or a frozen one, hooks end well, soon, and say nothing; when it is
     back the listener hears again."""

@@ -112,6 +112,9 @@ def _answer(session: Session, name: str, moment: str | None, folder: Path | None
         raise InvalidInput("hook", "stdin holds no event with a session_id and a known moment")
     place = Place(session, name, folder)
     visit = Visit(host_named(name), event, place.folder, str(place.seat), place.listen_command)
+    if event.moment is Moment.END:
+        visit.end()
+        return ""
     if visit.is_silent():
         raise InvalidInput("hook", "this session speaks for nobody: a sub-agent's, or a nested one")
     visit.see_listener()

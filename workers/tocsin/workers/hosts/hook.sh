@@ -56,6 +56,7 @@ wait) # one for each session: an earlier one goes, and what the listener writes 
   exit 2
   ;;
 end)
+  [ "$session" = unknown ] && run "$@"
   listens && kill "$pid"
   exit 0
   ;;

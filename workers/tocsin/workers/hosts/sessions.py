@@ -25,7 +25,7 @@ from tocsin.workers.hosts.waking import chain, record_of_environment
 
 Agent = Parent | Child
 
-DEADLINE = 5.0
+DEADLINE = 8.0
 """Seconds after which a hook that has no answer yet has none."""
 
 PROGRAM = (sys.executable, "-P", "-m", "tocsin.workers.cli.app")
@@ -94,6 +94,12 @@ class Visit:
         )
         self.files.flag(SILENT, nested or inside)
         return nested or inside
+
+    def end(self) -> None:
+        """Tells who listens for this session that it is over."""
+        listener = self.files.listener
+        if listener is not None:
+            os.kill(listener, signal.SIGTERM)
 
     def see_listener(self) -> None:
         """Starts who listens for this session, unless somebody does."""
