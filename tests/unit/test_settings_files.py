@@ -119,11 +119,27 @@ def test_connection_layers(user, project, monkeypatch):
     project.write_text('fleet = "ours"\n')
     resolved = resolve_connection()
     assert (resolved.settings.url, resolved.settings.fleet) == ("redis://u/0", "ours")
-    assert resolved.sources == {"url": "user", "fleet": "project", "rq_url": "default"}
+    origins = {"url": "user", "fleet": "project", "rq_url": "default", "partitions": "default"}
+    assert resolved.sources == origins
     monkeypatch.setenv("TOCSIN_FLEET", "theirs")
     assert resolve_connection().settings.fleet == "theirs"
     assert resolve_connection(ConnectionSettings(fleet="given")).settings.fleet == "given"
     assert resolve().settings.lease == timedelta(minutes=1)
+
+
+def test_partitions_come_from_the_layers_or_are_none(user, monkeypatch):
+    """A number of partitions is a whole one within bounds, in files and variables; else none."""
+    assert resolve_connection().settings.partitions is None
+    user.write_text("partitions = 64\n")
+    assert resolve_connection().settings.partitions == 64
+    monkeypatch.setenv("TOCSIN_PARTITIONS", "8")
+    assert resolve_connection().settings.partitions == 8
+    for wrong in ("0", "1025", "2.5", "many"):
+        monkeypatch.setenv("TOCSIN_PARTITIONS", wrong)
+        with pytest.raises(InvalidInput) as refusal:
+            resolve_connection()
+        assert f"TOCSIN_PARTITIONS is '{wrong}'" in refusal.value.detail
+        assert "a whole number from 1 to 1024" in refusal.value.detail
 
 
 def test_the_argument_must_be_settings():

@@ -138,6 +138,12 @@ KEYS: dict[str, Key] = {
 
 _FIELD = re.compile(r"\{(\w+)\}")
 
+PARTITIONS = 16
+"""Partitions of a new fleet, unless told otherwise."""
+
+MOST_PARTITIONS = 1_024
+"""A scheduler looks at each partition in each of its rounds, so more would cost without end."""
+
 
 def partition_of(herd: str, partitions: int) -> int:
     """The partition that holds a herd: CRC-16 (XMODEM) of its name, modulo their number."""

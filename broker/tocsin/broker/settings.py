@@ -30,6 +30,7 @@ from pydantic_core import ErrorDetails
 
 from tocsin.broker.durations import MAX_DURATION, MILLISECOND, Duration, show_duration
 from tocsin.broker.errors import InvalidInput
+from tocsin.broker.keys import MOST_PARTITIONS
 from tocsin.broker.masking import origin, redacted, shown
 from tocsin.broker.setting_values import (
     EVENTS,
@@ -171,6 +172,8 @@ class ConnectionSettings(SettingsModel):
     """The fleet's name on its server"""
     rq_url: FleetUrl | None = None
     """The plain Redis of RQ's queues, if that is not the fleet's server, as on a Cluster"""
+    partitions: Annotated[Count, Le(MOST_PARTITIONS)] | None = None
+    """What a new fleet is divided into, for good; none: as the fleet is, a new one into 16"""
 
     @property
     def queues_url(self) -> str:
@@ -235,6 +238,7 @@ _KINDS: dict[Any, str] = {
     HerdSettings.model_fields["accepts_from"].annotation: "herds",
     NotifySettings.model_fields["notify_url"].annotation: "webhook",
     ConnectionSettings.model_fields["rq_url"].annotation: "url",
+    ConnectionSettings.model_fields["partitions"].annotation: "partitions",
 }
 _RULES = {
     "timedelta": "a timedelta of whole milliseconds from {low} to {high}",
@@ -249,6 +253,7 @@ _RULES = {
     "events": f"some of {', '.join(EVENTS)}",
     "herds": "names of herds, or patterns with one '*' such as 'release-*', and '*' for all",
     "webhook": "a url such as https://hooks.example.com/tocsin",
+    "partitions": f"a whole number from 1 to {MOST_PARTITIONS}",
     "fleet": "1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit",
 }
 
@@ -303,7 +308,7 @@ def plain(value: Any) -> Any:
 def show_setting(name: str, value: Any) -> str:
     """A value for people: `20m`, `off`, `1000`, a url without its password."""
     if model_of(name) is ConnectionSettings:
-        return redacted(value) if value else "none"
+        return redacted(str(value)) if value else "none"
     if name == "notify_url":
         return origin(value) if value else "none"
     if isinstance(value, tuple):

@@ -47,6 +47,15 @@ def test_settings_of_this_machine_are_the_herds(cli):
     assert opened["sources"]["stale_wait_threshold"] == "environment"
 
 
+def test_the_number_of_partitions_is_that_of_the_first_use(cli):
+    """`TOCSIN_PARTITIONS` holds for a new fleet; another number later is refused, none follows."""
+    cli.good("herd", "open", "release-42", TOCSIN_PARTITIONS="64")
+    refusal = cli.refused("herd", "list", TOCSIN_PARTITIONS="8")
+    assert refusal["code"] == "invalid_input"
+    assert "has 64 partitions" in refusal["detail"] and "TOCSIN_PARTITIONS" in refusal["detail"]
+    assert cli.json("herd", "list") == cli.json("herd", "list", TOCSIN_PARTITIONS="64")
+
+
 def test_reopening(cli):
     """Opening again with the seat on this machine reopens, changing only what is given."""
     cli.good("herd", "open", "release-42", "--set", "reply_timeout=10m")

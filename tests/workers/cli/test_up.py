@@ -39,6 +39,16 @@ def test_it_serves_a_fleet_and_fires_its_timers(start: Start, tmp_path: Path) ->
     assert_timers_fire(said["url"], "default")
 
 
+def test_partitions_are_chosen_at_first_use(start: Start, tmp_path: Path) -> None:
+    """`--partitions` fixes those of a new fleet; whoever says another number later is refused."""
+    up = start("up", "--dir", str(tmp_path / "data"), "--partitions", "5", "--json")
+    url = up.document()["url"]
+    with Broker.connect(url) as broker:
+        assert broker.fleet().partitions == 5
+    again = start("up", "--url", url, "--partitions", "6", "--json")
+    assert "has 5 partitions" in again.document()["error"]["detail"]
+
+
 def test_people_get_a_line_to_copy(start: Start) -> None:
     """Without `--json` it prints the variable to set, and keeps data in the user's own folder."""
     up = start("up", "--fleet", "acme")

@@ -45,12 +45,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("tocsin.broker")
 
-PARTITIONS = 16
-"""Partitions of a new fleet, unless told otherwise."""
-
-MOST_PARTITIONS = 1_024
-"""A scheduler looks at each partition in each of its rounds, so more would cost without end."""
-
 
 class Broker:
     """A fleet, seen from one process. Use it as a context manager, or `close()` it.
@@ -77,7 +71,7 @@ class Broker:
         self._wanted = (
             None
             if partitions is None
-            else check_count("connect", "partitions", partitions, MOST_PARTITIONS)
+            else check_count("connect", "partitions", partitions, keys.MOST_PARTITIONS)
         )
         if durability not in (None, "replicated"):
             raise InvalidInput(
@@ -165,13 +159,14 @@ class Broker:
         if clock is None and known is not None:
             clock = known.clock
         factor = clock.factor if isinstance(clock, ScaledClock) else None
-        partitions = self._wanted or (known.partitions if known else PARTITIONS)
+        partitions = self._wanted or (known.partitions if known else keys.PARTITIONS)
         record = self.link.run(herds.open_fleet(keys.fleet(self.name), partitions, factor))
         if self._wanted not in (None, record.partitions):
             raise InvalidInput(
                 "connect",
                 f"fleet {self.name} has {record.partitions} partitions, fixed at its first "
-                f"use; connect without a number, or with that one, not {self._wanted}",
+                f"use; connect without a number (partitions=, TOCSIN_PARTITIONS), or with that one, "
+                f"not {self._wanted}",
             )
         if refusal := versions.refusal(self.name, record.schema):
             raise InvalidInput("connect", refusal)

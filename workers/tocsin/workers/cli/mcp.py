@@ -114,7 +114,8 @@ def _place(session: Session) -> Place:
 
     connection = session.connection.settings
     name, tokens = session.proofs()
-    return Place(connection.url, connection.fleet, Seat(name.herd, name.agent, tokens))
+    seat = Seat(name.herd, name.agent, tokens)
+    return Place(connection.url, connection.fleet, seat, connection.partitions)
 
 
 async def _http(session: Session, options: WebOptions) -> None:
@@ -126,7 +127,9 @@ async def _http(session: Session, options: WebOptions) -> None:
         facts = {"url": url, "health": url.removesuffix("/mcp") + "/health"}
         session.out.event(facts, Facts([("MCP at", url), ("for", f"fleet {place.fleet}")]))
 
-    async with AsyncBroker.connect(place.url, fleet=place.fleet) as broker:
+    async with AsyncBroker.connect(
+        place.url, fleet=place.fleet, partitions=place.partitions
+    ) as broker:
         await serve_http(broker, options, ready)
 
 

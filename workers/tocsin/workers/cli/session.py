@@ -73,7 +73,8 @@ class Session:
         self, out: Output, url: str | None = None, fleet: str | None = None, seat: str | None = None
     ) -> None:
         self.out = out
-        self._given = {name: value for name, value in (("url", url), ("fleet", fleet)) if value}
+        given = (("url", url), ("fleet", fleet))
+        self._given: dict[str, Any] = {name: value for name, value in given if value}
         self._given_seat = seat
         self._broker: Broker | None = None
         self._joined: Parent | Child | None = None
@@ -96,7 +97,7 @@ class Session:
         """The broker of the fleet, connected at its first use and closed with the session."""
         if self._broker is None:
             place = self.connection.settings
-            self._broker = Broker.connect(place.url, fleet=place.fleet)
+            self._broker = Broker.connect(place.url, fleet=place.fleet, partitions=place.partitions)
         return self._broker
 
     def anew(self) -> Session:

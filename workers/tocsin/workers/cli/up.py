@@ -16,6 +16,7 @@ from tocsin.broker.embedded import EmbeddedServer, holder_of
 from tocsin.broker.embedded.binary import SERVER_NAMES, find_binary
 from tocsin.broker.embedded.errors import EmbeddedServerError
 from tocsin.broker.errors import Unavailable
+from tocsin.broker.keys import MOST_PARTITIONS
 from tocsin.broker.masking import redacted
 from tocsin.broker.settings_files import resolve_notify
 from tocsin.scheduler import AsyncScheduler
@@ -56,6 +57,17 @@ def up(
             "--port", min=1, max=65_535, show_default=False, help="A port (else the last, or any)."
         ),
     ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            min=1,
+            max=MOST_PARTITIONS,
+            show_default=False,
+            help="The parts of a new fleet that its herds are spread over (else "
+            "TOCSIN_PARTITIONS, a settings file, 16). A fleet keeps the number it began with.",
+        ),
+    ] = None,
     server: Annotated[
         bool,
         typer.Option(
@@ -78,7 +90,7 @@ def up(
         if server or port is not None or directory is not None:
             raise typer.BadParameter("--url names a server that runs; leave out its other options")
         log_to_stderr(level=logging.WARNING)
-        asyncio.run(_serve(session, session.connection.settings.url, None))
+        asyncio.run(_serve(session, session.connection.settings.url, None, partitions))
         return
     embedded = EmbeddedServer(
         directory or user_data_path("tocsin", appauthor=False) / "server",
@@ -88,7 +100,7 @@ def up(
     log_to_stderr(level=logging.WARNING)
     with ExitStack() as stack:
         stack.enter_context(embedded)
-        asyncio.run(_serve(session, embedded.url, embedded))
+        asyncio.run(_serve(session, embedded.url, embedded, partitions))
         if embedded.attached:
             session.out.note("Stopped; the server goes on where it was started.")
             return
@@ -110,11 +122,14 @@ def _choose(program: str | None) -> Path:
     )
 
 
-async def _serve(session: Session, url: str, server: EmbeddedServer | None) -> None:
+async def _serve(
+    session: Session, url: str, server: EmbeddedServer | None, partitions: int | None
+) -> None:
     """Runs a scheduler until it is told to stop, or the embedded server is gone."""
-    fleet = session.connection.settings.fleet
+    place = session.connection.settings
+    wanted = partitions or place.partitions
     notify = resolve_notify().settings
-    async with AsyncBroker.connect(url, fleet=fleet) as broker:
+    async with AsyncBroker.connect(url, fleet=place.fleet, partitions=wanted) as broker:
         await broker.fleet()
         serving = asyncio.create_task(
             serve(AsyncScheduler(broker, notify), lambda: _announce(session, url, server))

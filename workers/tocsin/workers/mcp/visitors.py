@@ -71,6 +71,7 @@ class Place:
     url: str = field(repr=False)
     fleet: str
     seat: Seat
+    partitions: int | None = None
 
 
 class Resident(Visitor):
@@ -100,7 +101,9 @@ class Resident(Visitor):
             if self._agent is None:
                 place = self._find()
                 if self._broker is None:
-                    self._broker = AsyncBroker.connect(place.url, fleet=place.fleet)
+                    self._broker = AsyncBroker.connect(
+                        place.url, fleet=place.fleet, partitions=place.partitions
+                    )
                 self._agent = await _join(self._broker, place.seat, None)
             return self._agent
 
