@@ -19,8 +19,10 @@ from tocsin.broker import (
     ManualClock,
     Seat,
     Task,
+    agents,
     keys,
 )
+from tocsin.broker.ids import make_token
 from tocsin.scheduler import AsyncScheduler, Scheduler
 
 
@@ -117,6 +119,21 @@ def key_of(herd: Herd, kind: str, **names: str) -> str:
 async def command(herd: Herd, *words: Any) -> Any:
     """Does to the store what nobody should."""
     return await herd.broker.link.command("test", *words)
+
+
+async def commands(herd: Herd) -> int:
+    """How many commands its server has run, those inside scripts too."""
+    stats = await command(herd, "INFO", "commandstats")
+    return sum(each["calls"] for each in stats.values())
+
+
+async def crowd(herd: Herd, count: int) -> None:
+    """So many more children, `child0` the first, without an instance."""
+    names = [f"child{number}" for number in range(count)]
+    made = [
+        agents.register(herd.parent.caller, name, make_token(), "", "", False) for name in names
+    ]
+    assert all(isinstance(seat, Seat) for seat in await herd.broker.link.run_many(made))
 
 
 def token_of(seat: Seat) -> str:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.fleets import about
+from tests.fleets import about, command, commands, crowd, key_of
 from tests.leftovers import herd_keys
 from tests.requirements import proves
 from tocsin.broker import agents, errors, herds, keys
@@ -164,6 +164,46 @@ async def test_a_closed_herd_can_be_read(herd):
         with pytest.raises(errors.HerdClosed) as refusal:
             await call
         assert "no new work" in refusal.value.detail
+
+
+@proves("P14")
+async def test_a_pass_of_closing_costs_what_it_ends_however_many_agents_there_are(
+    broker, open_herd
+):
+    """The last pass over a herd of 3,000 agents runs no more commands than the first."""
+    herd = await open_herd()
+    await crowd(herd, 3_000)
+    costs, closed = [], False
+    before = await commands(herd)
+    while not closed:
+        closed = await broker.run(herds.close_herd(herd.parent.caller))
+        after = await commands(herd)
+        costs.append(after - before)
+        before = after
+
+    assert len(costs) <= 3_000 / herds.SWEEP + 2
+    assert max(costs[1:]) <= costs[0] + 10
+    assert {agent.state for agent in await herd.parent.roster()} == {"closed"}
+
+
+@proves("P15", "P16")
+async def test_a_closing_passes_nobody_by_when_agents_are_forgotten_meanwhile(broker, open_herd):
+    """Agents that end between two passes, the one it came to among them, shift nobody out of it."""
+    herd = await open_herd()
+    await crowd(herd, 250)
+    for name in ("child0", "child1", "child2"):
+        await herd.parent.close(name)
+    await broker.run(herds.close_herd(herd.parent.caller))
+    walked = await command(herd, "HGET", key_of(herd, "herd"), "walked")
+    for name in ("child0", "child1", walked.split()[2]):
+        for kind, names in (("agent", {"agent": name}), ("agents", {})):
+            key = key_of(herd, kind, **names)
+            await command(herd, *(("DEL", key) if kind == "agent" else ("ZREM", key, name)))
+
+    await herd.parent.close_herd()
+
+    assert {agent.state for agent in await herd.parent.roster()} == {"closed"}
+    assert await command(herd, "HGET", key_of(herd, "herd"), "walked") is None
 
 
 @proves("P15")

@@ -9,7 +9,16 @@ import pytest
 from tests.acceptance.processes import Program
 from tests.acceptance.test_lost_answers import LOST, behind, cut, proxy
 from tests.broker.test_herds_under import below, events, led, seen, state_of
-from tests.fleets import Herd, HerdMaker, about, command, key_of, side_by_side
+from tests.fleets import (
+    Herd,
+    HerdMaker,
+    about,
+    command,
+    commands,
+    crowd,
+    key_of,
+    side_by_side,
+)
 from tests.requirements import proves
 from tests.waiting import wait_until
 from tocsin.broker import Broker, HerdSettings, outbox
@@ -181,6 +190,48 @@ async def test_a_cancel_is_carried_on_where_one_sweep_does_not_end_it(top):
     top.clock.advance(PATIENCE)
     await top.scheduler.tick()
     assert await sub.parent.tasks("created") == []
+
+
+@proves("P14")
+async def test_a_pass_of_a_cancel_costs_what_it_looks_at_however_many_agents_there_are(top):
+    """In a herd of 2,000 idle agents it goes on from pass to pass, to the task of the last."""
+    sub = await below(top, "sub")
+    await crowd(sub, 2_000)
+    last = await sub.child("last")
+    part = await sub.working(last)
+    task = await top.working(top.children["lead"])
+    await top.parent.cancel(task.id)
+
+    passes: list[Outcome] = []
+    costs: list[int] = []
+    while not passes or passes[-1].how == "more":
+        boxes = await pending(top)
+        before = await commands(sub)
+        ((came,),) = await heard(top, boxes)
+        costs.append(await commands(sub) - before)
+        passes.append(came)
+        await note(top, boxes, [[came]])
+
+    assert await sub.state(part) == "cancelled"
+    assert len(passes) >= 2_000 / 100 and max(costs) < 500
+    assert await command(sub, "HGET", key_of(sub, "herd"), "walked") is None
+
+
+async def test_a_cancel_that_comes_while_another_goes_on_begins_anew(top):
+    """The walk of the later one starts at the first agent, and ends what came since the earlier."""
+    sub = await below(top, "sub")
+    await crowd(sub, 150)
+    one = await top.working(top.children["lead"])
+    await top.parent.cancel(one.id)
+    boxes = await pending(top)
+    assert await heard(top, boxes) == [[Outcome("more")]]
+    part = await sub.parent.delegate("child0", "begun between the two")
+    top.clock.advance(PATIENCE)
+    two = await top.working(top.children["lead"])
+    await top.parent.cancel(two.id)
+    await top.scheduler.tick()
+    await top.later(seconds=3)
+    assert await sub.state(part) == "cancelled"
 
 
 async def test_a_task_that_was_written_over_stops_neither_cancel_nor_close(top):

@@ -165,7 +165,7 @@ class Broker:
             raise InvalidInput(
                 "connect",
                 f"fleet {self.name} has {record.partitions} partitions, fixed at its first "
-                f"use; connect without a number (partitions=, TOCSIN_PARTITIONS), or with that one, "
+                f"use; connect without a number (partitions, TOCSIN_PARTITIONS) or with that one, "
                 f"not {self._wanted}",
             )
         if refusal := versions.refusal(self.name, record.schema):

@@ -51,8 +51,12 @@ local function forget_herd(limit)
     timer.set('9:forget:herd', now)
     return
   end
-  for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do
-    redis.call('DEL', key.agent(agent))
+  local agents = redis.call('ZRANGE', key.agents(), 0, limit - 1)
+  for _, agent in ipairs(agents) do redis.call('DEL', key.agent(agent)) end
+  if #agents == limit then
+    redis.call('ZREM', key.agents(), unpack(agents))
+    timer.set('9:forget:herd', now)
+    return
   end
   redis.call('DEL', key.agents(), key.herd(), key.journal(), key.waiting(), key.episodes(),
     key.due(), key.tasks(), key.arrivals(), key.turning(), key.held())

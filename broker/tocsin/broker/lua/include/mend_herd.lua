@@ -103,7 +103,11 @@ function mend_herd.agent(name)
   local found = read(key.agent(name))
   if not found.state then return end
   mend.types_of(name)
+  local listed = redis.call('ZSCORE', key.agents(), name)
   mend.member('agents', key.agents(), name, found.registered_at)
+  if not listed and args.mend == '1' then   -- a walk that goes on would pass it by
+    redis.call('HDEL', key.herd(), 'walked')
+  end
   if found.state == 'closing' then return mend.timed('0:close:' .. name, now, true) end
   if found.state == 'closed' then
     return mend.timed('9:forget:a:' .. name, found.closed_at + herd.task_retention, true)

@@ -114,29 +114,54 @@ function sweep.agent(agent, limit)
   return done, left
 end
 
--- One pass over a closing herd, up to `limit` things of all its agents: its children in turn, its
--- parent last. True once it is closed.
+-- One pass of a walk over the herd's agents, in the order they were registered, from where the one before
+-- came to (in the herd's record: which walk, and the last agent that it was done with). `visit` is given
+-- an agent and how many more things may be done, and says how many then; of none it is visited again. A
+-- pass visits `limit` agents at most. True once all were visited, and how many more things may be done.
+local function walk(which, limit, visit)
+  local known, score, last = string.match(herd.walked or '', '^(%S+) (%S+) (%S+)$')
+  local from = 0
+  if known == which and redis.call('ZSCORE', key.agents(), last) == score then
+    from = redis.call('ZRANK', key.agents(), last) + 1
+  elseif known == which then   -- it was forgotten meanwhile, or registered anew
+    from = redis.call('ZCOUNT', key.agents(), '-inf', '(' .. score)
+  end
+  local page = redis.call('ZRANGE', key.agents(), from, from + limit - 1, 'WITHSCORES')
+  local left, done = limit, 0
+  for i = 1, #page, 2 do
+    left = visit(page[i], left)
+    if left <= 0 then break end
+    done = i
+  end
+  if done > 0 then
+    redis.call('HSET', key.herd(), 'walked', which .. ' ' .. page[done + 1] .. ' ' .. page[done])
+  end
+  return #page < 2 * limit and done + 1 >= #page, left
+end
+
+-- One pass over an agent of a closing herd, as `walk` visits it; the agent itself counts as one thing.
+local function close_member(agent, limit)
+  if redis.call('HGET', key.agent(agent), 'state') ~= 'closed' then
+    redis.call('HSET', key.agent(agent), 'state', 'closing', 'reason', 'its herd was closed')
+  end
+  local done, left = sweep.agent(agent, limit)
+  return done and left - 1 or 0
+end
+
+-- One pass over a closing herd, up to `limit` things of its agents: its children in turn, its parent
+-- last. True once it is closed.
 function sweep.herd(limit)
   if herd.state ~= 'closing' then return true end
-  local agents = redis.call('ZRANGE', key.agents(), 0, -1)
-  for i, agent in ipairs(agents) do
-    if agent == 'parent' then table.remove(agents, i) break end
-  end
-  agents[#agents + 1] = 'parent'
-  for _, agent in ipairs(agents) do
-    local state = redis.call('HGET', key.agent(agent), 'state')
-    if state ~= 'closed' then
-      redis.call('HSET', key.agent(agent), 'state', 'closing', 'reason', 'its herd was closed')
-      local done, left = sweep.agent(agent, limit)
-      limit = done and left - 1 or 0
-      if limit <= 0 then
-        timer.set('0:close:herd', now)
-        return false
-      end
-    end
+  local all, left = walk('close', limit, function(agent, limit)
+    return agent == 'parent' and limit or close_member(agent, limit)
+  end)
+  if not all or left <= 0 or close_member('parent', left) <= 0 then
+    timer.set('0:close:herd', now)
+    return false
   end
   herd.state = 'closed'
   redis.call('HSET', key.herd(), 'state', 'closed', 'closed_at', now)
+  redis.call('HDEL', key.herd(), 'walked')
   plans.withdraw()
   timer.clear('0:close:herd')
   timer.clear('5:stale')
@@ -157,12 +182,10 @@ end
 -- One pass over the open tasks of all agents that were there when what they serve was cancelled. True
 -- once none is left.
 local function cancel_served(at, reason)
-  local left = 100
-  for _, agent in ipairs(redis.call('ZRANGE', key.agents(), 0, -1)) do
-    left = cancel_tasks(agent, left, at, { error = reason, tell = true })
-    if left <= 0 then return false end
-  end
+  local how = { error = reason, tell = true }
+  if not walk(at, 100, function(agent, left) return cancel_tasks(agent, left, at, how) end) then return false end
   redis.call('HSET', key.herd(), 'cancelled_to', at)
+  redis.call('HDEL', key.herd(), 'walked')
   return true
 end
 
