@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from tests.fleets import Herd, HerdMaker, about, command, key_of
 from tests.leftovers import herd_keys
 from tests.requirements import proves
-from tocsin.broker import AsyncBroker, AsyncParent, HerdSettings, HerdTree, errors, keys
+from tocsin.broker import AsyncBroker, AsyncParent, HerdSettings, HerdTree, errors, keys, ties
 
 
 @pytest.fixture(params=[1, 16])
@@ -157,6 +158,55 @@ async def test_how_many_herds_an_agent_leads_is_bounded(open_herd):
     await sub.parent.close_herd()
     await top.scheduler.tick()
     await top.children["lead"].open_herd("more")
+
+
+async def test_a_burst_of_openings_is_bounded_before_any_of_them_was_heard_of(open_herd):
+    """Case 1: a herd counts from its opening on, once each, however often that is repeated."""
+    top = await open_herd("top", "lead", max_herds_under=3)
+    lead = top.children["lead"]
+    opening = [lead.open_herd(f"sub-{number}") for number in range(10)]
+    came = await asyncio.gather(*opening, return_exceptions=True)
+    parents = [each for each in came if isinstance(each, AsyncParent)]
+    refused = [each for each in came if isinstance(each, errors.AgentBusy)]
+    assert (len(parents), len(refused)) == (3, 7)
+    with pytest.raises(errors.HerdExists):  # its name counts already
+        await lead.open_herd(parents[0].herd)
+    assert await led(top) == ()
+
+    await top.scheduler.tick()
+
+    assert await led(top) == tuple(sorted(each.herd for each in parents))
+    assert await events(top, "herd_under") == ["herd_under"] * 3
+    await parents[0].close_herd()
+    await top.scheduler.tick()
+    await lead.open_herd("one-more")
+
+
+@pytest.mark.parametrize("found_by", ["the next opening", "repair"])
+async def test_a_herd_that_was_never_made_does_not_count_for_long(open_herd, found_by):
+    """Its opener died between the two steps, or its name was another's."""
+    top = await open_herd("top", "lead", max_herds_under=2)
+    lead = top.children["lead"]
+    await top.broker.open_herd("taken")
+    with pytest.raises(errors.HerdExists):
+        await lead.open_herd("taken")
+    await top.broker.run(ties.prove(lead.caller, "lead", None, "never"))
+    await top.scheduler.tick()
+    with pytest.raises(errors.AgentBusy):
+        await lead.open_herd("one")
+
+    await top.later(minutes=1)
+    if found_by == "repair":
+        await top.later(minutes=10)
+    else:
+        for _ in range(2):
+            with pytest.raises(errors.AgentBusy):
+                await lead.open_herd("one")
+    await top.later(minutes=1)
+
+    one, two = [await lead.open_herd(name) for name in ("one", "two")]
+    await top.scheduler.tick()
+    assert await led(top) == (one.herd, two.herd)
 
 
 async def test_a_herd_stays_where_it_was_opened(top):
@@ -319,6 +369,16 @@ async def test_a_child_that_was_closed_between_the_opening_and_the_tie(top):
     assert await state_of(parent) == "closed"
 
 
+async def test_a_child_whose_name_was_taken_again_before_the_tie(top):
+    """The herd that it was opening closes with it, and is no orphan of the next of that name."""
+    parent = await top.children["lead"].open_herd("sub")
+    await top.parent.close("lead")
+    await top.parent.register("lead")
+    await top.scheduler.tick()
+    assert await state_of(parent) == "closed"
+    assert await led(top) == ()
+
+
 async def orphaned(herd: Herd, why: str) -> None:
     """It is listed as an orphan, its parent knows, and its own work goes on."""
     found = (await seen(herd.broker))[herd.name]
@@ -336,6 +396,7 @@ async def test_an_orphan_whose_child_above_is_of_another_generation(top):
     parent = await top.children["lead"].open_herd("sub")
     sub = Herd(top.broker, top.clock, top.scheduler, parent)
     await sub.child("scout")
+    await command(top, "DEL", key_of(top, "leads", agent="lead"))  # an older version noted nothing
     await top.parent.close("lead")
     await top.parent.register("lead")
     await top.scheduler.tick()

@@ -82,7 +82,7 @@ def every_call() -> dict[str, scripts.Call[Any]]:
         "open_herd_under": herds.open_herd(
             CALLER, resolve(given), given, reopening=False, under={"under": "g/lead"}
         ),
-        "prove": ties.prove(CALLER, "scout", TASK),
+        "prove": ties.prove(CALLER, "scout", TASK, "below"),
         "verdicts": ties.read_verdicts(FLEET, "h", [LISTED]),
         "set_settings": herds.set_settings(CALLER, given, "argument"),
         "read_herd": herds.read_herd(CALLER),

@@ -73,8 +73,12 @@ def check_under(under: object, herd: str) -> tuple[str, str]:
     return address
 
 
-def prove(caller: Caller, leader: str, task: object) -> Call[Leader]:
-    """The caller proves that a herd may be opened under `leader`, an agent of its herd."""
+def prove(caller: Caller, leader: str, task: object, under: str) -> Call[Leader]:
+    """The caller proves that a herd `under` may be opened under `leader`, an agent of its herd.
+
+    From here on it counts as one of those that the agent leads; if it is never opened, until repair
+    or the next who wants to open one finds that out.
+    """
 
     def read(answer: list[Any]) -> Leader:
         opened, generation, levels = answer[1:]
@@ -90,7 +94,7 @@ def prove(caller: Caller, leader: str, task: object) -> Call[Leader]:
         )
 
     named = "" if task is None else check_id("open_herd", "task", task, "task")
-    return caller.call("tie_prove", "open_herd", read, leader=leader, task=named)
+    return caller.call("tie_prove", "open_herd", read, leader=leader, task=named, under=under)
 
 
 def read_listed(row: list[Any]) -> Listed:

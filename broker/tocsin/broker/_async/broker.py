@@ -221,7 +221,7 @@ class AsyncBroker:
             over, leader = ties.check_under(under, caller.herd)
             if token is None:
                 prover = await self._prover(over, leader, under_token)
-                place = (await self.run(ties.prove(prover, leader, task))).fields
+                place = (await self.run(ties.prove(prover, leader, task, caller.herd))).fields
             else:
                 place = {"under": under}
         call = herds.open_herd(caller, resolved, given, reopening=token is not None, under=place)

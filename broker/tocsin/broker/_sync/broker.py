@@ -223,7 +223,7 @@ class Broker:
             over, leader = ties.check_under(under, caller.herd)
             if token is None:
                 prover = self._prover(over, leader, under_token)
-                place = (self.run(ties.prove(prover, leader, task))).fields
+                place = (self.run(ties.prove(prover, leader, task, caller.herd))).fields
             else:
                 place = {"under": under}
         call = herds.open_herd(caller, resolved, given, reopening=token is not None, under=place)

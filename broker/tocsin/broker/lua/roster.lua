@@ -4,7 +4,7 @@
 -- answers: roster <agent, record, instances, tasks, queued, unread, asked, asking, herds, wake path, sessions> ...
 -- moves: none
 -- memory: allow-oom
--- include: seat mail hosts
+-- include: seat mail hosts ties
 
 seat.prove(true)
 -- What of an agent's record anybody of the herd may see; its token's hash would prove that agent.
@@ -36,7 +36,7 @@ local function row(agent)
     mail.unread(agent),
     redis.call('ZRANGE', key.asked(agent), 0, 99),
     redis.call('ZRANGE', key.asking(agent), 0, 99),
-    redis.call('HKEYS', key.leads(agent)),
+    ties.led(agent),
     path,
     hosts.rows(sessions),
   }

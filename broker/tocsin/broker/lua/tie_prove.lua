@@ -1,10 +1,10 @@
--- An agent, or its parent, proves that a herd may be opened under that agent: which herd and generation
--- that is, and how many levels of herds may be under the new one.
+-- An agent, or its parent, proves that a herd may be opened under that agent, which counts it from here on:
+-- which herd and generation that is, and how many levels of herds may be under the new one.
 -- keys: partition
--- args: clock herd agent token instance leader task
+-- args: clock herd agent token instance leader task under
 -- answers: proven <who opened the herd, generation, levels>
 -- moves: none
--- include: seat tasks
+-- include: seat tasks outbox ties
 
 if redis.call('HGET', key.agent('parent'), 'token') == args.token then args.agent = 'parent' end
 seat.prove()
@@ -27,8 +27,10 @@ if levels < 1 then
     'let a herd further up take the work')
 end
 local led = redis.call('HLEN', key.leads(args.leader))
-if led >= tonumber(herd.max_herds_under) then
+if led >= tonumber(herd.max_herds_under) and redis.call('HEXISTS', key.leads(args.leader), args.under) == 0 then
+  leave = function() ties.look_for(args.leader) end
   refuse('agent_busy', "agent '", args.leader, "' leads ", led, ' herds already, and the limit is ',
     herd.max_herds_under, ' (max_herds_under); close one that has done its work')
 end
+ties.open(args.leader, args.under, args.task)
 return { 'proven', herd.opened_by, leader.generation, levels - 1 }

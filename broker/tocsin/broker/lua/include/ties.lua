@@ -7,11 +7,36 @@
 -- (which of these names), `under_task` (the one it serves; empty: whatever that agent does), `levels`
 -- (of herds that may be under it), `tie` (claimed, tied or orphaned), `tie_reason`, `tie_at` (when that
 -- was last heard), `cancelled_to`. In the herd over: the agent's `leads` (when each last claimed, and
--- its task), its `cancelled_at` and `cancelled_task`.
+-- its task; with a '-' in front, since when it is being opened), its `cancelled_at` and `cancelled_task`.
+
+-- What is being opened may take so long, in real ms; one not heard of by then may never have been made.
+local OPENING = 60000
+
+-- Whether what an agent's list says of a herd under it has stood there for so long.
+local function settled(said)
+  local at = tonumber(string.match(said or '', '^%-?(%d+)')) or 0
+  return (now - at) / factor >= OPENING
+end
+
+local function claimed(said) return said and string.sub(said, 1, 1) ~= '-' end
 
 -- The herd under says that it is there, or has ended.
 function ties.claim()
   if herd.under then outbox.tie({ (outbox.split(herd.under)) }, 'claim') end
+end
+
+-- The herds under an agent, of those that were heard of.
+function ties.led(agent)
+  local flat, led = redis.call('HGETALL', key.leads(agent)), {}
+  for i = 1, #flat, 2 do
+    if claimed(flat[i + 1]) then led[#led + 1] = flat[i] end
+  end
+  return led
+end
+
+-- A herd is being opened under an agent, and counts from now on: many may be before one was heard of.
+function ties.open(agent, under, task)
+  redis.call('HSETNX', key.leads(agent), under, string.format('-%.0f %s', now, task))
 end
 
 -- The herds under an agent hear how it stands.
@@ -66,8 +91,10 @@ function ties.judge(under, claim)
     if redis.call('HDEL', key.leads(claim.agent), under) == 1 then
       journal('herd_ended', { agent = claim.agent, under = under })
     end
-  elseif redis.call('HSET', key.leads(claim.agent), under, string.format('%.0f %s', now, claim.task)) == 1 then
-    journal('herd_under', { agent = claim.agent, under = under })
+  else
+    local known = redis.call('HGET', key.leads(claim.agent), under)
+    redis.call('HSET', key.leads(claim.agent), under, string.format('%.0f %s', now, claim.task))
+    if not claimed(known) then journal('herd_under', { agent = claim.agent, under = under }) end
   end
   return verdict
 end
@@ -99,15 +126,30 @@ function ties.refresh()
 end
 
 function ties.look(agent, under)
-  local at = string.match(redis.call('HGET', key.leads(agent), under) or '', '^%d+')
-  if now - (tonumber(at) or 0) < 3 * PATIENCE then return end
+  local said = redis.call('HGET', key.leads(agent), under)
+  local at = string.match(said or '', '^%d+')
+  if claimed(said) and now - (tonumber(at) or 0) < 3 * PATIENCE or not settled(said) then return end
   outbox.tie({ under }, agent .. '.' .. redis.call('HGET', key.agent(agent), 'generation'))
 end
 
--- The herd under is not there any more, or under somebody else.
+-- The same of those that were to be opened and were not heard of, once a minute: who wants to open more
+-- does not wait for repair.
+function ties.look_for(agent)
+  local flat = redis.call('HGETALL', key.leads(agent))
+  for i = 1, #flat, 2 do
+    local under, said = flat[i], flat[i + 1]
+    if not claimed(said) and settled(said) then
+      ties.look(agent, under)
+      redis.call('HSET', key.leads(agent), under, string.format('-%.0f%s', now, string.match(said, ' .*$') or ' '))
+    end
+  end
+end
+
+-- The herd under is not there any more, or under somebody else; or it is only just being opened.
 function ties.over(other, what)
   local agent, generation = string.match(what, '^(.*)%.(%d+)$')
-  if redis.call('HGET', key.agent(agent), 'generation') == generation then
+  if redis.call('HGET', key.agent(agent), 'generation') == generation and
+    settled(redis.call('HGET', key.leads(agent), other)) then
     redis.call('HDEL', key.leads(agent), other)
   end
 end
