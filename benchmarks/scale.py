@@ -286,6 +286,9 @@ def run(options: Options) -> None:
         rows = []
         for number, count in enumerate((1, 2, 4)):
             due = size.herds[::-1][number * each : (number + 1) * each]
+            if not due:
+                options.console.print(f"for {count} schedulers no herds are left; build more")
+                break
             parents = [_caller(fleet, herd, PARENT) for herd in due]
             rows.append(_row(server.url, parents, count, plain))
         show(

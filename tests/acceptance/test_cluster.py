@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 import redis
+from rq import Queue
 
 from tests.acceptance.load import FLEET, working
 from tests.asking import hears
@@ -19,7 +20,10 @@ from tests.lua.story import tell
 from tests.requirements import proves
 from tests.topologies import ClusterServers, OneServer
 from tests.waiting import wait_until, wait_until_async
-from tocsin.broker import AsyncBroker, Broker, Parent, errors, keys
+from tests.webhook import webhook
+from tocsin.broker import AsyncBroker, Broker, CommandRunner, HerdSettings, Parent, errors, keys
+from tocsin.broker.embedded import EmbeddedServer
+from tocsin.broker.settings import NotifySettings
 from tocsin.scheduler import AsyncScheduler, Scheduler
 
 pytestmark = pytest.mark.long
@@ -264,16 +268,89 @@ async def test_a_frozen_node_holds_up_no_other_timers(kind):
                 await wait_until_async(partial(settled, waiting, late.id), "the late one", 30)
 
 
+@proves("P14", "P16")
+@pytest.mark.parametrize("kind", [AsyncScheduler, Scheduler])
+async def test_a_frozen_node_holds_up_no_other_duty(kind, monkeypatch):
+    """Case 21: while a primary hangs, and calls to it never give up, herds of the others have their
+    mail forwarded, turns launched, plans seen to and alerts told, though there is mail for it, too.
+    """
+    monkeypatch.setattr("tocsin.broker.connections.GIVE_UP_AFTER", 300.0)
+    with ClusterServers() as cluster, EmbeddedServer(durable=False) as plain, webhook() as hook:
+        for server in cluster.servers:
+            server.run("CONFIG SET", "cluster-require-full-coverage", "no")
+        notify = NotifySettings(notify_url=hook.url, notify_private=True)
+        with Broker.connect(cluster.url, fleet="part") as broker:
+            settings = HerdSettings(accepts_from=("*",))
+            parents = [broker.open_herd(f"h{n}", settings=settings) for n in range(12)]
+            where = {p: cluster.primary_of(p.caller.fleet.partition(p.herd)) for p in parents}
+            frozen = other_than(cluster, cluster.primary_of(keys.fleet("part")))
+            served = [parent for parent in parents if where[parent] is not frozen]
+            (waiting, *_) = [parent for parent in parents if where[parent] is frozen]
+            runner = CommandRunner(["code"], queue="q", wake_batch=timedelta(0))
+            for parent in served:
+                parent.register("coder", runner=runner)
+                parent.register("absent")
+            queue = Queue("q", connection=redis.Redis.from_url(plain.url))
+            options = {"notify": notify, "rq_url": plain.url}
+            async with (
+                scheduling(kind, cluster.url, **options) as scheduler,
+                thawed_at_the_end(frozen),
+            ):
+                homes = [p.caller.fleet.partition(p.herd) for p in served]
+                noting = partial(broker.link.command, "test", "HGET")
+                await wait_until_async(
+                    lambda: all(noting(home, "alerting", key=home) for home in homes),
+                    "alerts to be noted",
+                    30,
+                )
+                soon = datetime.now(UTC) + timedelta(seconds=1)
+                for parent in served:
+                    parent.plan("absent", "look", at=soon)
+                frozen.freeze()
+                late: dict[Parent, str] = {}
+                mail: dict[Parent, str] = {}
+                for parent, other in zip(served, [*served[1:], served[0]], strict=True):
+                    sent = parent.message(f"{waiting.herd}/parent", "for the one that hangs")
+                    late[parent] = sent.message_id
+                    sent = parent.message(f"{other.herd}/parent", "for another")
+                    mail[parent] = sent.message_id
+                    parent.message("coder", "work")
+                    parent.message("absent", "Anybody there?", expects_reply=True)
+
+                def all_are(state: str, messages: dict[Parent, str]) -> bool:
+                    return all(parent.receipt(m).state == state for parent, m in messages.items())
+
+                await wait_until_async(partial(all_are, "forwarded", mail), "mail to others", 30)
+                await wait_until_async(lambda: len(queue.job_ids) == len(served), "turns", 30)
+                await wait_until_async(lambda: len(hook.posts) == len(served), "alerts", 30)
+                await wait_until_async(lambda: all(map(Parent.tasks, served)), "plans", 30)
+                assert all_are("outgoing", late)
+                assert set(scheduler.trouble().values()) == {""}
+                frozen.thaw()
+                await wait_until_async(partial(all_are, "forwarded", late), "the late mail", 30)
+            queue.connection.close()
+
+
 @asynccontextmanager
-async def scheduling(kind: Any, url: str) -> AsyncIterator[Any]:
+async def thawed_at_the_end(server: OneServer) -> AsyncIterator[None]:
+    """Whatever becomes of the test, so that nothing waits for it any more."""
+    try:
+        yield
+    finally:
+        server.thaw()
+
+
+@asynccontextmanager
+async def scheduling(kind: Any, url: str, **options: Any) -> AsyncIterator[Any]:
     """A scheduler of either kind at work."""
     async with AsyncExitStack() as stack:
         if kind is Scheduler:
-            scheduler: Any = Scheduler(stack.enter_context(Broker.connect(url, fleet="part")))
+            sync = stack.enter_context(Broker.connect(url, fleet="part"))
+            scheduler: Any = Scheduler(sync, **options)
             running: Any = asyncio.to_thread(scheduler.run)
         else:
             broker = await stack.enter_async_context(AsyncBroker.connect(url, fleet="part"))
-            scheduler = AsyncScheduler(broker)
+            scheduler = AsyncScheduler(broker, **options)
             running = scheduler.run()
         task = asyncio.create_task(running)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,10 @@ from tests.broker.test_between_herds import source, target
 from tests.fleets import Herd, bodies, command, key_of, side_by_side
 from tests.requirements import proves
 from tests.waiting import wait_until
-from tocsin.broker import AsyncBroker, Broker, HerdSettings, keys, outbox
+from tocsin.broker import AsyncBroker, Broker, HerdSettings, errors, keys, outbox
+from tocsin.broker.clock import from_ms
 from tocsin.broker.outbox import Outbox, Outcome
+from tocsin.broker.scripts import Call
 from tocsin.scheduler import AsyncScheduler
 from tocsin.scheduler._async.forwarding import PATIENCE
 
@@ -140,6 +143,34 @@ async def test_what_was_refused_stays_refused(source, open_herd):
     noted = outbox.note(fleet, frozen[0], list(zip(entries, outcomes, strict=False)), timedelta(0))
     await source.broker.run(noted)
     assert (await source.scout.receipt(sent.message_id)).state == "refused"
+
+
+async def test_news_that_has_to_wait_is_tried_less_and_less_often(source, target, monkeypatch):
+    """The pause doubles up to a minute while the other herd cannot be told of it."""
+    sent = await source.scout.message("target/parent", "one")
+    await source.scheduler.tick()
+    await (await target.parent.receive()).ack()
+    run_many = source.broker.link.run_many
+
+    async def deaf(calls: Sequence[Call[Any]]) -> Any:
+        if calls and calls[0].script.name == "outbox_hear":
+            raise errors.Unavailable("forward", "its server hangs")
+        return await run_many(calls)
+
+    monkeypatch.setattr("random.uniform", lambda low, high: (low + high) / 2)
+    monkeypatch.setattr(source.broker.link, "run_many", deaf)
+    forwards = keys.below(target.parent.caller.fleet.partition("target"), "forwards")
+    pauses = []
+    for _ in range(8):
+        await source.scheduler.tick()
+        due = int(await command(target, "ZSCORE", forwards, "target/source"))
+        pauses.append(from_ms(due) - source.clock.now())
+        source.clock.advance(pauses[-1])
+    assert [round(pause.total_seconds()) for pause in pauses] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+    monkeypatch.setattr(source.broker.link, "run_many", run_many)
+    await source.scheduler.tick()
+    assert (await source.scout.receipt(sent.message_id)).state == "handled"
 
 
 @proves("P12", "P16")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.fleets import Herd, HerdMaker
+from tests.fleets import Herd, HerdMaker, command, key_of
 from tests.leftovers import fleet_keys
 from tests.waiting import wait_until, wait_until_async
 from tests.webhook import Webhook, webhook
@@ -87,7 +87,7 @@ async def test_a_human_is_told_once_of_each_event(herd: Herd, hook: Webhook) -> 
 
     events = Counter(alert["event"] for alert in hook.alerts)
     # The question to who is absent and the one that blocked are dead or over, not told again. This
-    # herd is under no other that could leave it an orphan (tests/broker/test_herds_under.py).
+    # herd is under no other that could leave it an orphan.
     assert events == dict.fromkeys(set(EVENTS) - {"herd_orphaned"}, 1)
     assert len(set(hook.ids)) == len(hook.ids)
     told = {alert["event"]: alert for alert in hook.alerts}
@@ -106,6 +106,23 @@ async def test_a_human_is_told_once_of_each_event(herd: Herd, hook: Webhook) -> 
         assert post.headers["Content-Type"] == "application/json"
         assert (post.alert["herd"], post.path) == (herd.name, "/told?key=hunter2")
         assert post.alert["text"].startswith(f"Herd {herd.name}: ")
+
+
+async def test_a_human_is_told_once_of_a_herd_that_lost_the_one_above(
+    open_herd: HerdMaker, hook: Webhook
+) -> None:
+    """An orphan: what was above it is gone, so that no close can come any more."""
+    top = await open_herd("top", "lead")
+    await top.children["lead"].open_herd("sub")
+    await top.scheduler.tick()
+    await top.children["lead"].leave()
+    await command(top, "DEL", key_of(top, "agent", agent="lead"))
+    for _ in range(3):
+        await top.later(minutes=11)
+
+    [alert] = hook.alerts
+    assert (alert["event"], alert["herd"], alert["under"]) == ("herd_orphaned", "sub", "top/lead")
+    assert "no agent top/lead any more" in alert["reason"] and alert["reason"] in alert["text"]
 
 
 async def test_nobody_asked_for_alerts_so_none_is_stored(

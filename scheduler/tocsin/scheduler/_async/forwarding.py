@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from datetime import timedelta
+from functools import partial
+from typing import TypeVar
 
 from tocsin.broker import keys, outbox
 from tocsin.broker._async.broker import AsyncBroker
-from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Fleet
-from tocsin.broker.errors import BrokerError
+from tocsin.broker.errors import BrokerError, Unavailable
 from tocsin.broker.outbox import Outbox, Outcome
 from tocsin.broker.scripts import Call
 from tocsin.scheduler._async.duty import Turn
 from tocsin.scheduler._async.partitioned import AsyncPartitionedDuty, Pass
 
 log = logging.getLogger("tocsin.scheduler")
+
+T = TypeVar("T")
 
 OUTBOXES = 10
 """Pairs of herds of a partition that one round sees to at most."""
@@ -35,12 +39,16 @@ PATIENCE = timedelta(seconds=2)
 """So long after an outbox was taken it counts as left behind, and another scheduler takes it."""
 
 FIRST_PAUSE = 1.0
-"""Seconds after mail had to wait, doubled with each time, with jitter."""
+"""Seconds after mail or news had to wait, doubled with each time, with jitter."""
 
 LONGEST_PAUSE = 60.0
 
 ROUNDS = 10_000
 """Rounds after which a pass ends, whatever has come meanwhile."""
+
+REMEMBERED = 10_000
+"""Pairs of herds of which it is known how often news had to wait. Above that all are forgotten,
+and begin with short pauses again."""
 
 
 class AsyncForwarding(AsyncPartitionedDuty):
@@ -51,61 +59,93 @@ class AsyncForwarding(AsyncPartitionedDuty):
     def __init__(self, broker: AsyncBroker) -> None:
         super().__init__(broker)
         self.bell = keys.doorbell(broker.name), "forward"
+        self._waited: dict[tuple[str, str], int] = {}
+        """How often in a row news of a pair of herds had to wait."""
 
     async def turn(self) -> Turn:
-        """One pass over all partitions, until nothing is due."""
-        done = await self.serve_all()
+        """One pass over all partitions, a round at a time, until nothing is due."""
+        fleet, done = await self._broker.fleet(), Pass()
+        for _ in range(ROUNDS):
+            look = await self.serve_all()
+            done.next_in = look.next_in
+            if not look.found:
+                break
+            ways: defaultdict[Hashable, list[Outbox]] = defaultdict(list)
+            for box in look.found:
+                herds = fleet.partition(box.herd), fleet.partition(box.other)
+                ways[tuple(map(self.node_of, herds))].append(box)
+            errands = {way: partial(self._carry, fleet, boxes) for way, boxes in ways.items()}
+            carried = await self.run_errands(errands)
+            done.counts += carried.counts
         if done.counts:
             log.info("%s", " ".join(f"{name}={n}" for name, n in sorted(done.counts.items())))
-        wait = SLOW_POLL if done.next_in is None else min(done.next_in, SLOW_POLL)
-        return Turn(wait * random.uniform(0.95, 1.0), done.counts)
+        return Turn(self.wait(done.next_in) * random.uniform(0.95, 1.0), done.counts)
 
     async def serve(self, fleet: Fleet, partitions: list[str]) -> Pass:
-        """Sees to every outbox that is due, a round at a time, until none is."""
+        """Takes what is due; it is carried beside what others of the same server have to forward,
+        since the server that it goes to may hang."""
+        random.shuffle(partitions)
         done = Pass()
-        for _ in range(ROUNDS):
-            random.shuffle(partitions)
-            found: list[Outbox] = []
-            waits: list[float] = []
-            calls = [outbox.take(fleet, key, OUTBOXES, BATCH, PATIENCE) for key in partitions]
-            answers = await self._broker.link.run_many(calls)
-            self.step()
-            for partition, taken in zip(list(partitions), answers, strict=True):
-                if isinstance(taken, BrokerError):
-                    failure, done.left_out = taken, taken.detail
-                    partitions.remove(partition)
-                    continue
-                found += taken.outboxes
+        waits: list[float] = []
+        calls = [outbox.take(fleet, key, OUTBOXES, BATCH, PATIENCE) for key in partitions]
+        answers = await self._broker.link.run_many(calls)
+        self.step()
+        failures = [taken for taken in answers if isinstance(taken, BrokerError)]
+        if len(failures) == len(answers):
+            raise failures[0]
+        done.left_out = failures[0].detail if failures else ""
+        for taken in answers:
+            if not isinstance(taken, BrokerError):
+                done.found += taken.outboxes
                 waits += [taken.next_in] if taken.next_in is not None else []
-            if not partitions:
-                raise failure
-            done.next_in = min(waits, default=None)
-            if not found:
-                break
-            await self._carry(fleet, found, done.counts)
+        done.next_in = min(waits, default=None)
         return done
 
-    async def _carry(self, fleet: Fleet, found: list[Outbox], counts: Counter[str]) -> None:
+    async def _carry(self, fleet: Fleet, found: list[Outbox]) -> Pass:
         """Carries what was taken to the other herds, and notes what came of it."""
-        run_many = self._broker.link.run_many
-        told = await run_many([outbox.hear(fleet, each) for each in found if each.news])
+        done = Pass()
+        told = await self._ask([outbox.hear(fleet, each) for each in found if each.news])
         self.step()
-        offered = await run_many([outbox.accept(fleet, each) for each in found if each.mail])
+        silent = next((each for each in told if isinstance(each, Unavailable)), None)
+        offers = [outbox.accept(fleet, each) for each in found if each.mail]
+        offered = [silent] * len(offers) if silent else await self._ask(offers)
         self.step()
         hearings, answers = iter(told), iter(offered)
         notes: list[Call[str]] = []
         for each in found:
             news = _heard(each, next(hearings)) if each.news else []
             mail = _offered(each, next(answers)) if each.mail else []
-            counts.update(_TOLD[came.how] for _, came in mail)
-            counts.update(_TOLD_NEWS[came.how] for _, came in news)
+            done.counts.update(_TOLD[came.how] for _, came in mail)
+            done.counts.update(_TOLD_NEWS[came.how] for _, came in news)
+            tries = self._tries(each, news)
             pause = timedelta(0)
             if any(came.how == "later" for _, came in [*news, *mail]):
-                pause = _pause(each.mail[len(mail) - 1].tries if mail else 0)
+                pause = _pause(max(tries, each.mail[len(mail) - 1].tries if mail else 0))
             notes.append(outbox.note(fleet, each, [*news, *mail], pause))
-        for noted in await run_many(notes):
+        for noted in await self._broker.link.run_many(notes):
             if isinstance(noted, BrokerError):
                 raise noted
+        return done
+
+    async def _ask(self, calls: Sequence[Call[T]]) -> list[T | BrokerError]:
+        """What the server that is carried to says; or that it says nothing, in each one's place."""
+        try:
+            return await self._broker.link.run_many(calls)
+        except Unavailable as failure:
+            return [failure] * len(calls)
+
+    def _tries(self, box: Outbox, news: Sequence[tuple[str, Outcome]]) -> int:
+        """How often in a row news of these herds had to wait before. Mail has that in its record;
+        of news it is worth no write: whoever does not know it pauses for less."""
+        pair = box.herd, box.other
+        if not any(came.how == "later" for _, came in news):
+            self._waited.pop(pair, None)
+            return 0
+        if len(self._waited) >= REMEMBERED:
+            self._waited.clear()
+        tries = self._waited.get(pair, 0)
+        self._waited[pair] = tries + 1
+        return tries
 
 
 _TOLD = {"forwarded": "forwarded", "refused": "forwards_refused", "later": "forwards_put_off"}

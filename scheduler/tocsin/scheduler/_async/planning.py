@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tocsin.broker import keys, plans
 from tocsin.broker._async.broker import AsyncBroker
 from tocsin.broker.bells import SLOW_POLL
+from tocsin.broker.caller import Fleet
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.plans import DuePlan
-from tocsin.scheduler._async.duty import AsyncDuty, Turn
+from tocsin.broker.scripts import Call
+from tocsin.scheduler._async.duty import Turn
+from tocsin.scheduler._async.partitioned import AsyncPartitionedDuty, Pass
 
 if TYPE_CHECKING:
     from tocsin.scheduler.chores import AsyncChores
@@ -38,14 +43,15 @@ ROUNDS = 1_000
 """Rounds after which a pass ends, whatever has come due meanwhile."""
 
 
-class AsyncPlanning(AsyncDuty):
+class AsyncPlanning(AsyncPartitionedDuty):
     """Sees to plans that are due, and turns again when the next one is, or one was changed."""
 
     name = "plans"
 
     def __init__(self, broker: AsyncBroker, rq_url: str | None = None) -> None:
         """`rq_url`: the plain server of RQ; None: the fleet's, if that is one."""
-        self._broker = broker
+        super().__init__(broker)
+        self._most = AT_ONCE
         self._rq_url = rq_url
         self.bell = keys.doorbell(broker.name), "plan"
         self._chores: AsyncChores | None = None
@@ -56,11 +62,16 @@ class AsyncPlanning(AsyncDuty):
 
     async def turn(self) -> Turn:
         """One pass over all partitions, until nothing is due."""
-        fleet = await self._broker.fleet()
-        partitions = [keys.partition(fleet.name, number) for number in range(fleet.partitions)]
-        counts, broken = Counter[str](), set[tuple[str, str]]()
+        counts, broken, next_in = Counter[str](), set[tuple[str, str]](), None
         for _ in range(ROUNDS):
-            planned, due, now, next_in = await self._look(partitions, AT_ONCE + len(broken))
+            self._most = AT_ONCE + len(broken)
+            looked = await self.serve_all()
+            looks, next_in = looked.found, looked.next_in
+            if not looks:
+                break
+            planned = {name: at for look in looks for name, at in look.planned.items()}
+            now = max(look.now for look in looks)
+            due = [plan for look in looks for plan in look.due]
             carried = await self._carry(planned, now, counts)
             found = [
                 each
@@ -71,34 +82,27 @@ class AsyncPlanning(AsyncDuty):
             if not found:
                 break
             broken |= await self._fire(found, now, counts)
+            if self.errands_under_way:
+                break
         counts = +counts
         if counts:
             log.info("plans: %s", " ".join(f"{name}={n}" for name, n in sorted(counts.items())))
-        wait = SLOW_POLL if next_in is None else min(next_in, SLOW_POLL)
+        wait = self.wait(next_in)
         return Turn(wait * random.uniform(0.95, 1.0) if wait == SLOW_POLL else wait, counts)
 
-    async def _look(
-        self, partitions: list[str], limit: int
-    ) -> tuple[dict[tuple[str, str], datetime], list[DuePlan], datetime, float | None]:
-        """When each plan is next, those that are due, what time it is, and when the next is due.
-
-        Partitions that do not answer are left out; the others' plans go on.
-        """
-        fleet = await self._broker.fleet()
-        calls = [plans.look(fleet, key, limit) for key in partitions]
+    async def serve(self, fleet: Fleet, partitions: list[str]) -> Pass:
+        """Looks at the plans: when each is next, which are due, what time it is."""
+        calls = [plans.look(fleet, key, self._most) for key in partitions]
         answers = await self._broker.link.run_many(calls)
         self.step()
         looks = [answer for answer in answers if not isinstance(answer, BrokerError)]
         failures = [answer for answer in answers if isinstance(answer, BrokerError)]
         if not looks:
             raise failures[0]
-        if failures:
-            log.warning("plans of some partitions are left out: %s", failures[0].detail)
-        return (
-            {name: at for look in looks for name, at in look.planned.items()},
-            [plan for look in looks for plan in look.due],
-            max(look.now for look in looks),
+        return Pass(
             min((look.next_in for look in looks if look.next_in is not None), default=None),
+            left_out=failures[0].detail if failures else "",
+            found=[*looks],
         )
 
     async def _carry(
@@ -122,14 +126,22 @@ class AsyncPlanning(AsyncDuty):
             due_at = slot if self._cleaned < slot else slot + CLEAN_EVERY
             found = await self._chores.due({**planned, CLEANING: due_at}, now)
             if CLEANING in found and self._cleaned < slot:
-                if await self._broker.run(plans.take_chore(fleet, CLEANING[1], slot)):
-                    counts["registries"] += await self._chores.clean()
-                self._cleaned = slot
+                chore = plans.take_chore(fleet, CLEANING[1], slot)
+                errand = partial(self._clean, self._chores, chore, slot)
+                counts += (await self.run_errands({self.node_of(chore.key): errand})).counts
         except BrokerError as failure:
             self._say(carried=False, why=failure.detail)
             return None
         self._say(carried=True)
         return found
+
+    async def _clean(self, chores: AsyncChores, chore: Call[bool], slot: datetime) -> Pass:
+        """Cleans RQ's registries, if nobody else does so for this slot."""
+        done = Pass()
+        if await self._broker.run(chore):
+            done.counts["registries"] += await chores.clean()
+        self._cleaned = slot
+        return done
 
     def _say(self, *, carried: bool, why: str = "") -> None:
         if carried != self._carried:
@@ -144,24 +156,35 @@ class AsyncPlanning(AsyncDuty):
     ) -> set[tuple[str, str]]:
         """Sees to plans; those that could not be seen to, which are left for the next pass."""
         fleet = await self._broker.fleet()
-        broken = set[tuple[str, str]]()
-        calls, asked = [], []
+        there: defaultdict[Hashable, list[DuePlan]] = defaultdict(list)
         for each in found:
+            there[self.node_of(fleet.partition(each.herd))].append(each)
+        fired = await self.run_errands(
+            {node: partial(self._fire_there, fleet, some, now) for node, some in there.items()}
+        )
+        counts += fired.counts
+        return set(fired.found)
+
+    async def _fire_there(self, fleet: Fleet, due: Sequence[DuePlan], now: datetime) -> Pass:
+        """The same of one server; those that could not be seen to are what it found."""
+        done = Pass()
+        calls, asked = [], []
+        for each in due:
             try:
                 calls.append(plans.fire(fleet, each, now))
                 asked.append(each)
             except Exception as error:  # its record was written over
                 log.error("plan %s of herd %s cannot be read: %s", each.plan, each.herd, error)
-                broken.add((each.herd, each.plan))
+                done.found.append((each.herd, each.plan))
         answers = await self._broker.link.run_many(calls)
         self.step()
         for each, answer in zip(asked, answers, strict=True):
             if isinstance(answer, BrokerError):
                 log.error("plan %s of herd %s is put off: %s", each.plan, each.herd, answer.detail)
-                broken.add((each.herd, each.plan))
+                done.found.append((each.herd, each.plan))
                 continue
             word, *tasks = answer
-            counts["planned"] += len(tasks)
-            counts["plans_paused"] += word == "paused"
-            counts["plans_put_off"] += word == "later"
-        return broken
+            done.counts["planned"] += len(tasks)
+            done.counts["plans_paused"] += word == "paused"
+            done.counts["plans_put_off"] += word == "later"
+        return done

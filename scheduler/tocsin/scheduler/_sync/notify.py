@@ -16,10 +16,11 @@ from datetime import timedelta
 
 from tocsin.broker import alerts, keys
 from tocsin.broker._sync.broker import Broker
-from tocsin.broker.bells import SLOW_POLL
+from tocsin.broker.caller import Fleet
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.settings import NotifySettings
 from tocsin.scheduler._sync.duty import Duty, Turn
+from tocsin.scheduler._sync.partitioned import PartitionedDuty, Pass
 from tocsin.scheduler.outlets import Outlet
 
 log = logging.getLogger("tocsin.scheduler")
@@ -42,48 +43,44 @@ ROUNDS = 1_000
 """Rounds after which a pass ends, whatever has come meanwhile."""
 
 
-class Notifier(Duty):
+class Notifier(PartitionedDuty):
     """Tells a human of a fleet's alerts, and makes the fleet note them while it runs."""
 
     name = "alerts"
 
     def __init__(self, broker: Broker, settings: NotifySettings) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._settings = settings
         self._outlet = Outlet(settings)
         self._keeps = settings.notify_timeout + MARGIN
         self._stopping = False
         self.bell = keys.doorbell(broker.name), "alert"
         self.patience = Duty.patience + settings.notify_timeout.total_seconds()
-        self.counts: Counter[str] = Counter()
-        """What became of alerts since it was made."""
-        self.next_in: float | None = None
-        """Seconds until the next alert is to be tried again, as of the last pass."""
 
-    def tick(self) -> dict[str, int]:
-        """Tells the alerts that are due, until none is or none arrives; what became of how many.
+    def serve(self, fleet: Fleet, partitions: list[str]) -> Pass:
+        """Tells the alerts that are due, until none is or none arrives.
 
         What fails is tried again in a later pass. Where the outlet is down, the others wait
         untried, so that an outage costs them none of their tries.
         """
-        fleet = self._broker.fleet()
-        partitions = [keys.partition(fleet.name, number) for number in range(fleet.partitions)]
         random.shuffle(partitions)
-        before = self.counts.copy()
+        done = Pass()
         waits: list[float] = []
         for start in range(0, len(partitions), AT_ONCE):
             group = partitions[start : start + AT_ONCE]
             for _ in range(ROUNDS):
                 self.step()
-                found, next_in = self._take(group)
-                if not found or self._stopping or not self._tell(found):
+                found, next_in = self._take(fleet, group, done)
+                if not found or self._stopping or not self._tell(fleet, found, done.counts):
                     break
             waits += [next_in] if next_in is not None else []
-        self.next_in = min(waits, default=None)
-        return dict(self.counts - before)
+        done.next_in = min(waits, default=None)
+        done.counts = +done.counts
+        return done
 
-    def _take(self, partitions: list[str]) -> tuple[list[alerts.Alert], float | None]:
-        fleet = self._broker.fleet()
+    def _take(
+        self, fleet: Fleet, partitions: list[str], done: Pass
+    ) -> tuple[list[alerts.Alert], float | None]:
         found: list[alerts.Alert] = []
         waits: list[float] = []
         calls = [alerts.take(fleet, partition, 1, self._keeps) for partition in partitions]
@@ -92,7 +89,7 @@ class Notifier(Duty):
         if len(failures) == len(answers):  # the server's trouble, not a partition's
             raise failures[0]
         for failure in failures:
-            self.counts["set_aside"] += 1
+            done.counts["set_aside"] += 1
             log.error("alerts of a partition are left out of this pass: %s", failure.detail)
         for taken in answers:
             if isinstance(taken, BrokerError):
@@ -100,16 +97,15 @@ class Notifier(Duty):
             found += taken.alerts
             waits += [taken.next_in] if taken.next_in is not None else []
             if taken.dropped:
-                self.counts["alerts_dropped"] += taken.dropped
+                done.counts["alerts_dropped"] += taken.dropped
                 log.error(
                     "%d alerts found no room or could not be read, and were dropped untold",
                     taken.dropped,
                 )
         return found, min(waits, default=None)
 
-    def _tell(self, found: list[alerts.Alert]) -> bool:
+    def _tell(self, fleet: Fleet, found: list[alerts.Alert], counts: Counter[str]) -> bool:
         """Tells alerts side by side, and ends each or puts it off; False if none got through."""
-        fleet = self._broker.fleet()
         wanted = [each for each in found if each.event in self._settings.notify_events]
         failures: dict[str, str | None] = {}
         if wanted:
@@ -120,39 +116,42 @@ class Notifier(Duty):
             told = self._outlet.tell(documents)
             self.step()
             failures = dict(zip((each.id for each in wanted), told, strict=True))
-        calls = [alerts.end(fleet, each, self._pause(each, failures)) for each in found]
+        calls = [alerts.end(fleet, each, self._pause(each, failures, counts)) for each in found]
         for answer in self._broker.link.run_many(calls):
             if isinstance(answer, BrokerError):
                 raise answer
         return not failures or None in failures.values()
 
-    def _pause(self, alert: alerts.Alert, failures: dict[str, str | None]) -> timedelta | None:
+    def _pause(
+        self, alert: alerts.Alert, failures: dict[str, str | None], counts: Counter[str]
+    ) -> timedelta | None:
         """After how long to try again; None if it was told, is not wanted, or is given up."""
         if alert.id not in failures:
-            self.counts["alerts_unwanted"] += 1
+            counts["alerts_unwanted"] += 1
             return None
         failure = failures[alert.id]
         if failure is None:
-            self.counts["alerts_told"] += 1
+            counts["alerts_told"] += 1
             return None
         if alert.tries >= TRIES:
-            self.counts["alerts_given_up"] += 1
+            counts["alerts_given_up"] += 1
             log.error("alert %s is given up after %d tries: %s", alert.id, alert.tries, failure)
             return None
-        self.counts["alerts_failed"] += 1
+        counts["alerts_failed"] += 1
         log.warning("alert %s is not told yet: %s", alert.id, failure)
         pause = min(FIRST_PAUSE * 2 ** (alert.tries - 1), LONGEST_PAUSE)
         return timedelta(seconds=pause * random.uniform(0.5, 1.5))
 
     def turn(self) -> Turn:
         """One pass over the alerts; where the outlet is down, it is left alone for a while."""
-        told = self.tick()
-        wait = SLOW_POLL if self.next_in is None else min(self.next_in, SLOW_POLL)
+        done = self.serve_all()
+        told = done.counts
+        wait = self.wait(done.next_in)
         if "alerts_failed" in told and "alerts_told" not in told:  # it is down
             wait = max(wait, FIRST_PAUSE)
         if told:
             log.info("%s", " ".join(f"{name}={n}" for name, n in sorted(told.items())))
-        return Turn(wait * random.uniform(0.95, 1.0), Counter(told))
+        return Turn(wait * random.uniform(0.95, 1.0), told)
 
     def stop(self) -> None:
         """Ends the pass that it is in after what it is telling. May be called from any thread."""

@@ -7,13 +7,15 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from tocsin.broker import keys
 from tocsin.broker._sync.broker import Broker
+from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Fleet
 from tocsin.broker.urls import Node
 from tocsin.scheduler._sync.duty import Duty
@@ -33,6 +35,8 @@ class Pass:
     counts: Counter[str] = field(default_factory=Counter)
     left_out: str = ""
     """Why some of them were left out, if any were."""
+    found: list[Any] = field(default_factory=list)
+    """What is to be seen to with another server, or by what all of them have."""
 
 
 class PartitionedDuty(Duty):
@@ -44,6 +48,9 @@ class PartitionedDuty(Duty):
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._lanes: Lanes[tuple[str, ...], Pass] = Lanes()
+        self._errands: Lanes[Hashable, Pass] = Lanes()
+        self._several = False
+        """Whether the partitions were on several servers, at the last look."""
 
     @abstractmethod
     def serve(self, fleet: Fleet, partitions: list[str]) -> Pass:
@@ -55,29 +62,39 @@ class PartitionedDuty(Duty):
         Those that do not answer are left out until their server does, or was replaced. A pass that
         waits for all goes on with what came of one server's work on another.
         """
-        done, several = self._serve()
-        latest = done
-        while several and self.within is None and latest.counts:
-            latest, several = self._serve()
+        done = latest = self._serve()
+        while self._several and self.within is None and latest.counts:
+            latest = self._serve()
             done.counts += latest.counts
             done.next_in = latest.next_in
         return done
 
-    def _serve(self) -> tuple[Pass, bool]:
+    def run_errands(self, errands: Mapping[Hashable, Callable[[], Pass]]) -> Pass:
+        """What is to be done after a look at all, by the server that each is about.
+
+        One whose earlier errand is under way is left out: what it was about is found again.
+        """
+        if not self._several:
+            return self._told([errand() for errand in errands.values()])
+        busy = self._errands.busy
+        begun = {lane: errand for lane, errand in errands.items() if lane not in busy}
+        return self._told([Pass(), *self._errands.run(begun, self.within)])
+
+    def _serve(self) -> Pass:
         fleet = self._broker.fleet()
         busy = set(chain(*self._lanes.busy))
         groups: dict[Node | None, list[str]] = defaultdict(list)
         for number in range(fleet.partitions):
             partition = keys.partition(fleet.name, number)
             if partition not in busy:
-                groups[self._broker.link.server.node_of(partition)].append(partition)
-        several = bool(busy) or len(groups) > 1
-        if several:
+                groups[self.node_of(partition)].append(partition)
+        self._several = bool(busy) or len(groups) > 1
+        if self._several:
             steps = {tuple(some): partial(self.serve, fleet, some) for some in groups.values()}
             came = self._lanes.run(steps, self.within)
         else:
             came = [self.serve(fleet, *groups.values())]
-        return self._told(came), several
+        return self._told(came)
 
     def _told(self, came: Sequence[Pass | Exception]) -> Pass:
         failures = [each for each in came if isinstance(each, Exception)]
@@ -91,14 +108,30 @@ class PartitionedDuty(Duty):
         if whys or self.under_way:
             waits.append(AGAIN)
         counts = sum((each.counts for each in passes), Counter[str]())
-        return Pass(min(waits, default=None), counts)
+        found = [*chain.from_iterable(each.found for each in passes)]
+        return Pass(min(waits, default=None), counts, found=found)
+
+    def node_of(self, partition: str | None) -> Node | None:
+        """The server of a partition, as far as is known."""
+        return self._broker.link.server.node_of(partition)
+
+    @property
+    def errands_under_way(self) -> bool:
+        """Whether an errand is, so that what it is about may be found again without need."""
+        return bool(self._errands.busy)
+
+    def wait(self, next_in: float | None) -> float:
+        """Seconds until the next pass, if the next of what is known of is due in so many."""
+        longest = AGAIN if self.under_way else SLOW_POLL
+        return longest if next_in is None else min(next_in, longest)
 
     @property
     def under_way(self) -> bool:
         """Whether a server has yet to answer, or has more to do."""
-        return bool(self._lanes.busy)
+        return bool(self._lanes.busy or self._errands.busy)
 
     def leave(self) -> None:
         """Ends what is under way. A pass waits for all servers again."""
         super().leave()
         self._lanes.leave()
+        self._errands.leave()

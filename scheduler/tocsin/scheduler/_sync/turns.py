@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 from tocsin.broker import keys, turns
 from tocsin.broker._sync.broker import Broker
-from tocsin.broker.bells import SLOW_POLL
+from tocsin.broker.caller import Fleet
 from tocsin.broker.connections import Server
 from tocsin.broker.errors import BrokerError
+from tocsin.broker.scripts import Call
 from tocsin.broker.signals import at_once
-from tocsin.broker.turns import DueTurn
-from tocsin.scheduler._sync.duty import Duty, Turn
+from tocsin.broker.turns import DueTurn, DueTurns
+from tocsin.scheduler._sync.duty import Turn
+from tocsin.scheduler._sync.partitioned import PartitionedDuty, Pass
 
 if TYPE_CHECKING:
     from tocsin.scheduler.launching import Queues
@@ -40,13 +43,13 @@ ROUNDS = 10_000
 """Rounds after which a pass ends, whatever has become due meanwhile."""
 
 
-class Launching(Duty):
+class Launching(PartitionedDuty):
     """Launches what is due, and turns again when its bell rings, or an account goes on."""
 
     name = "launching"
 
     def __init__(self, broker: Broker, rq_url: str | None) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._rq_url = rq_url
         self._queues: Queues | None = None
         self.bell = keys.doorbell(broker.name), "launch"
@@ -60,35 +63,42 @@ class Launching(Duty):
         """Rounds over all partitions, until nothing is due that there is a slot for."""
         done, next_in = Counter[str](), None
         for _ in range(ROUNDS):
-            launched, next_in = self._round(done)
+            look = self.serve_all()
+            launched, paused = self._round(look.found, done)
+            waits = [each for each in (look.next_in, paused) if each is not None]
+            next_in = min(waits, default=None)
             self.step()
-            if not launched:
+            if not launched or self.errands_under_way:
                 break
         if done:
             log.info("%s", " ".join(f"{name}={n}" for name, n in sorted(done.items())))
-        wait = SLOW_POLL if next_in is None else min(next_in, SLOW_POLL)
-        return Turn(wait * random.uniform(0.95, 1.0), done)
+        return Turn(self.wait(next_in) * random.uniform(0.95, 1.0), done)
 
-    def _round(self, done: Counter[str]) -> tuple[bool, float | None]:
+    def serve(self, fleet: Fleet, partitions: list[str]) -> Pass:
+        """Looks at what is due: (partition, turns and slots to be given back)."""
+        calls = [turns.due(fleet, partition, BATCH) for partition in partitions]
+        answers = self._broker.link.run_many(calls)
+        self.step()
+        failures = [answer for answer in answers if isinstance(answer, BrokerError)]
+        if len(failures) == len(answers):
+            raise failures[0]
+        return Pass(
+            left_out=failures[0].detail if failures else "",
+            found=[
+                (partition, answer)
+                for partition, answer in zip(partitions, answers, strict=True)
+                if not isinstance(answer, BrokerError)
+            ],
+        )
+
+    def _round(
+        self, found: Sequence[tuple[str, DueTurns]], done: Counter[str]
+    ) -> tuple[bool, float | None]:
         """Gives slots back, and launches a turn for each that there is; whether there was one, and
         in how many seconds an account goes on that is paused."""
         fleet = self._broker.fleet()
-        partitions = [keys.partition(fleet.name, number) for number in range(fleet.partitions)]
-        answers = self._broker.link.run_many(
-            [turns.due(fleet, partition, BATCH) for partition in partitions]
-        )
-        self.step()
-        wanted: list[DueTurn] = []
-        freed: dict[str, list[str]] = {}
-        for partition, answer in zip(partitions, answers, strict=True):
-            if isinstance(answer, BrokerError):
-                failure = answer
-                continue
-            wanted += answer.turns
-            if answer.freed:
-                freed[partition] = answer.freed
-        if all(isinstance(answer, BrokerError) for answer in answers):
-            raise failure
+        wanted = [turn for _, due in found for turn in due.turns]
+        freed = {partition: due.freed for partition, due in found if due.freed}
         if not wanted and not freed:
             self.full = {}
             return False, None
@@ -100,11 +110,7 @@ class Launching(Duty):
         wanted = sorted(wanted, key=place)[:MOST]
         given_back = [slot for slots in freed.values() for slot in slots]
         slots = self._broker.run(turns.take_slots(fleet, given_back, wanted))
-        notes = [turns.freed(fleet, partition, each) for partition, each in freed.items()]
-        for noted in self._broker.link.run_many(notes):
-            if isinstance(noted, BrokerError):
-                raise noted
-        self.step()
+        self._note([turns.freed(fleet, partition, each) for partition, each in freed.items()])
         self.full = dict(Counter(each for each in slots.full if each))
         ready = [turn for turn, full in zip(wanted, slots.full, strict=True) if not full]
         self._served.update(
@@ -119,10 +125,25 @@ class Launching(Duty):
         fleet = self._broker.fleet()
         at_once(partial(self._open().put, ready))
         self.step()
-        for answer in self._broker.link.run_many([turns.launched(fleet, turn) for turn in ready]):
+        noted = self._note([turns.launched(fleet, turn) for turn in ready])
+        done += noted
+
+    def _note(self, calls: Sequence[Call[str]]) -> Counter[str]:
+        """Notes what was done, on the servers of what it was done with."""
+        notes: defaultdict[Hashable, list[Call[str]]] = defaultdict(list)
+        for call in calls:
+            notes[self.node_of(str(call.key))].append(call)
+        errands = {node: partial(self._note_there, some) for node, some in notes.items()}
+        return (self.run_errands(errands)).counts
+
+    def _note_there(self, calls: Sequence[Call[str]]) -> Pass:
+        done = Pass()
+        for answer in self._broker.link.run_many(calls):
             if isinstance(answer, BrokerError):
                 raise answer
-            done["turns_launched"] += answer == "launched"
+            done.counts["turns_launched"] += answer == "launched"
+        self.step()
+        return done
 
     def _open(self) -> Queues:
         if self._queues is None:
