@@ -183,7 +183,7 @@ def _rates(options: Options, url: str, size: Size, plain: redis.Redis) -> None:
     waits, before = size.agents * len(size.herds), _info(plain, "memory")["used_memory"]
     spent = _shared(_build, url, size)
     memory = _info(plain, "memory")
-    answered = Size(size.agents, size.herds[: max(BUILDERS, round(len(size.herds) * REPLIES))])
+    answered = Size(size.agents, size.herds[: _answered(size)])
     replied = _shared(_answer, url, answered)
     times = [(step, waits, took) for step, took in spent.items()]
     times.append(("reply", answered.agents * len(answered.herds), replied["reply"]))
@@ -198,6 +198,11 @@ def _rates(options: Options, url: str, size: Size, plain: redis.Redis) -> None:
     options.console.print(
         f"memory of a wait with agent and task: {each:,.0f} bytes used, {resident:,.0f} resident"
     )
+
+
+def _answered(size: Size) -> int:
+    """Herds, the first, whose waits are answered; of the others those that are due are taken."""
+    return max(BUILDERS, round(len(size.herds) * REPLIES))
 
 
 def _quiet(options: Options, url: str) -> None:
@@ -285,7 +290,7 @@ def run(options: Options) -> None:
         each = max(1, options.due // size.agents)
         rows = []
         for number, count in enumerate((1, 2, 4)):
-            due = size.herds[::-1][number * each : (number + 1) * each]
+            due = size.herds[: _answered(size) - 1 : -1][number * each : (number + 1) * each]
             if not due:
                 options.console.print(f"for {count} schedulers no herds are left; build more")
                 break

@@ -16,7 +16,9 @@ from tocsin.broker.bells import Bells
 from tocsin.broker.caller import Caller, Fleet
 from tocsin.broker.connections import Server
 from tocsin.broker.leases import Leases
+from tocsin.broker.pulse import PATIENCE
 from tocsin.broker.signals import Signal
+from tocsin.scheduler._async.report import REPORT_EVERY
 
 NOWHERE = Server("redis://127.0.0.1:1/0")
 
@@ -205,7 +207,7 @@ def test_an_instance_says_which_loop_of_its_process_has_stopped(url, fleet_name,
     """Case 32: at once with a renewal of its lease, so that it is known from outside."""
     stopped = stop(Bells, "_listen", way)
     with Broker.connect(url, fleet=fleet_name) as broker:
-        parent = broker.open_herd("h")  # renewed every 10 s
+        parent = broker.open_herd("h")  # renewed every 7 s
         page = processes.instances(broker.fleet(), "h")
         with broker.hear("channel", "mail", Signal()):
             trouble = wait_until(lambda: broker.run(page).instances[0].trouble, "it to be told")
@@ -214,6 +216,14 @@ def test_an_instance_says_which_loop_of_its_process_has_stopped(url, fleet_name,
             broker._bells._start()
             wait_until(lambda: not broker.run(page).instances[0].trouble, "that it is well")
         assert parent.roster()[0].present
+
+
+def test_by_default_what_stops_shows_from_outside_within_ten_seconds():
+    """Case 32: a loop that stops just after it said that all is well, with a second to look."""
+    within = timedelta(seconds=9)
+    assert HerdSettings().renews_every + processes.OVERDUE <= within
+    assert timedelta(seconds=PATIENCE + REPORT_EVERY) <= within
+    assert within >= processes.SILENT
 
 
 @pytest.mark.filterwarnings(DIES)

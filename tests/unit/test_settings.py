@@ -53,7 +53,7 @@ def refused(model: Any = HerdSettings, /, **values: Any) -> str:
 
 POLICY = """
 stale_wait_threshold 5, reply_timeout 20m, task_deadline 1d, ask_window 10m, ask_ceiling 4h,
-away_after 10m, lease 30s, lease_renewal 10s, grace 30s, max_open_tasks 1, max_plans 100,
+away_after 10m, lease 30s, lease_renewal 7s, grace 30s, max_open_tasks 1, max_plans 100,
 max_open_requests 100, turns_at_once 50, inbox_limit 1000, accepts_from none, outbox_limit 1000,
 max_herds_under 1000, max_levels_under 8,
 max_attempts 5, body_limit 50000, envelope_limit 65536, hop_limit 16, pair_rate 200, pair_window 1h,

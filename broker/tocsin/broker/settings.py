@@ -100,7 +100,7 @@ class HerdSettings(SettingsModel):
     """An agent with an open task and no live process this long is reported away"""
     lease: Tick = timedelta(seconds=30)
     """A process unheard for this long is taken for gone"""
-    lease_renewal: Tick = timedelta(seconds=10)
+    lease_renewal: Tick = timedelta(seconds=7)
     """A process renews its lease this often, and never later than at half of it"""
     grace: Tick = timedelta(seconds=30)
     """Mail of a gone process goes to another after this more"""
