@@ -8,6 +8,7 @@ import signal
 import pytest
 from typer.main import get_command
 
+from tocsin.broker import Broker, keys
 from tocsin.workers.cli.app import app
 
 
@@ -283,6 +284,10 @@ def test_an_orphan_is_marked_wherever_herds_are_listed(cli, url, fleet_name):
     cli.good("herd", "open", "team", "--under", "release-42/scout")
     assert "not confirmed yet" in cli.good("herd", "list").output
     assert any("not confirmed" in each for each in found(cli))
+    with Broker.connect(url, fleet=fleet_name) as broker:  # else the team would be closed with it
+        home = broker.fleet().partition("release-42")
+        led = keys.below(home, "leads", herd="release-42", agent="scout")
+        assert broker.link.command("test", "DEL", led) == 1
     cli.good("agent", "close", "scout", "--seat", "release-42/parent")
     cli.good("agent", "register", "scout", "--seat", "release-42/parent")
     for _ in range(2):  # as before a scheduler told the orphan, so afterwards
