@@ -10,7 +10,7 @@ from typing import TypeVar
 from tocsin.broker import Broker, HerdSettings, inbox, requests, tasks
 from tocsin.broker._sync.parent import Parent
 from tocsin.broker.caller import Caller
-from tocsin.broker.envelopes import Sent, Task
+from tocsin.broker.envelopes import Delegated, Sent
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.scripts import Call
 
@@ -72,7 +72,7 @@ def open_herds(broker: Broker, count: int, waits_each: int = 1, first: int = 0) 
     return herds
 
 
-def _delegate(herd: Herd) -> tuple[Caller, Call[Task]]:
+def _delegate(herd: Herd) -> tuple[Caller, Call[Delegated]]:
     scout = herd.scouts[herd.tasks % len(herd.scouts)]
     herd.tasks += 1
     call = tasks.delegate(
