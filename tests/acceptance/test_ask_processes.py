@@ -105,8 +105,7 @@ class Probes:
             child = stage.broker.join("h", "child", stage.tokens["child"], instance="inst_runner")
             self._running = self._threads.submit(
                 publish,
-                stage.broker,
-                child.caller,
+                child,
                 probe,
                 timedelta(milliseconds=50),
                 pause=self._pause,

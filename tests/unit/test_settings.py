@@ -192,12 +192,12 @@ def test_not_settings_at_all(value):
 
 URLS = ["redis://127.0.0.1:6379/0", "rediss://u:p%40@h:1/2", "redis://[::1]:6379", "redis://h"]
 URLS += ["unix:///run/redis.sock?db=1"]
+URLS += ["https://broker.example/base", "http://127.0.0.1:8765/mcp"]
 NO_URLS: list[object] = ["", "localhost", "127.0.0.1:6379", "redis:127.0.0.1", "redis:///0", 5]
 NO_URLS += [
     "redis://",
     "unix://",
     "ftp://h",
-    "https://broker.example/base",
     "redis://h:99999",
     "redis://h:x",
     "redis://[::1",
@@ -209,7 +209,7 @@ NO_NAMES: list[object] = ["", "A", "-a", "a b", "é", "a" * 65, "a\n", "\ud800",
 
 
 def test_places():
-    """Urls of a Redis server are taken as they are; all else is refused."""
+    """Urls of a Redis server, and of one of Tocsin, are taken as they are; all else is refused."""
     for url in URLS:
         assert ConnectionSettings(url=url).url == url
     for bad in NO_URLS:

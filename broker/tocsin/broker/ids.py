@@ -8,14 +8,35 @@ RQ job id.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import count
 
 PARENT = "parent"
 """The reserved agent id of the owner of each herd."""
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+_repeated: ContextVar[Iterator[tuple[str, ...]] | None] = ContextVar("repeated", default=None)
+
+
+@contextmanager
+def repeating(*parts: str) -> Iterator[None]:
+    """Inside, new ids and tokens follow from `parts`, so that a call made again is the same call.
+
+    For whoever makes calls in the name of a client far away, which repeats what was lost on the
+    way. The parts hold a secret of that client, so that nobody else can foresee a token.
+    """
+    token = _repeated.set((*parts, str(number)) for number in count())
+    try:
+        yield
+    finally:
+        _repeated.reset(token)
 
 
 def _base32(number: int, length: int) -> str:
@@ -24,6 +45,9 @@ def _base32(number: int, length: int) -> str:
 
 def make_id(prefix: str) -> str:
     """A new id: the prefix, 9 letters of the time in ms, 16 letters of chance (80 bits)."""
+    repeated = _repeated.get()
+    if repeated is not None:
+        return keyed_id(prefix, *next(repeated))
     now = time.time_ns() // 1_000_000
     return f"{prefix}_{_base32(now, 9)}{_base32(secrets.randbits(80), 16)}"
 
@@ -40,7 +64,11 @@ def keyed_id(prefix: str, *parts: str) -> str:
 
 def make_token() -> str:
     """A new secret of 256 random bits. Only its hash is ever sent or stored."""
-    return "tok_" + secrets.token_urlsafe(32)
+    repeated = _repeated.get()
+    if repeated is None:
+        return "tok_" + secrets.token_urlsafe(32)
+    digest = hashlib.sha256("\x00".join(("token", *next(repeated))).encode()).digest()
+    return "tok_" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def hash_token(token: str) -> str:

@@ -62,6 +62,11 @@ def _postable(url: str) -> str:
     return url
 
 
+def _reachable(url: str) -> str:
+    """Where the fleet is, or a server of Tocsin that works for agents who do not hold its url."""
+    return _postable(url) if url.startswith(("http://", "https://")) else urls.check(url)
+
+
 Event = Literal[
     "reminder", "blocked", "failed", "dead_letter", "agent_away", "unheard", "herd_orphaned"
 ]
@@ -70,6 +75,7 @@ Event = Literal[
 EVENTS: tuple[Event, ...] = get_args(Event)
 
 FleetUrl = Annotated[str, AfterValidator(urls.check)]
+AnyUrl = Annotated[str, AfterValidator(_reachable)]
 WebhookUrl = Annotated[str, AfterValidator(_postable)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_from_words)]
 Events = Annotated[tuple[Event, ...], BeforeValidator(_from_names)]

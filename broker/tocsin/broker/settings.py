@@ -34,6 +34,7 @@ from tocsin.broker.keys import MOST_PARTITIONS
 from tocsin.broker.masking import origin, redacted, shown
 from tocsin.broker.setting_values import (
     EVENTS,
+    AnyUrl,
     Count,
     Event,
     Events,
@@ -166,8 +167,8 @@ class HerdSettings(SettingsModel):
 class ConnectionSettings(SettingsModel):
     """Where a fleet is. Shown without the password of its url; `url` itself has it."""
 
-    url: FleetUrl = "redis://127.0.0.1:6379/0"
-    """The Redis server"""
+    url: AnyUrl = "redis://127.0.0.1:6379/0"
+    """The Redis server, or https:// of a Tocsin server"""
     fleet: Annotated[str, Field(pattern=f"^{NAME.pattern}$")] = "default"
     """The fleet's name on its server"""
     rq_url: FleetUrl | None = None
@@ -237,7 +238,7 @@ _KINDS: dict[Any, str] = {
     tuple[Event, ...]: "events",
     HerdSettings.model_fields["accepts_from"].annotation: "herds",
     NotifySettings.model_fields["notify_url"].annotation: "webhook",
-    ConnectionSettings.model_fields["rq_url"].annotation: "url",
+    ConnectionSettings.model_fields["rq_url"].annotation: "redis",
     ConnectionSettings.model_fields["partitions"].annotation: "partitions",
 }
 _RULES = {
@@ -246,8 +247,10 @@ _RULES = {
     "minutes": "a finite number of minutes, at most {high}; 0, negative or below 1 means off, "
     'in text also "off"',
     "count": "a whole number from {low} to {high}",
-    "url": "a url such as redis://127.0.0.1:6379/0 (also rediss://, unix://, redis+cluster://, "
+    "redis": "a url such as redis://127.0.0.1:6379/0 (also rediss://, unix://, redis+cluster://, "
     "redis+sentinel://)",
+    "url": "a url such as redis://127.0.0.1:6379/0 (also rediss://, unix://, redis+cluster://, "
+    "redis+sentinel://, or https:// of a Tocsin server)",
     "switch": "true or false",
     "command": 'a list of words such as ["notify-send", "Tocsin"]',
     "events": f"some of {', '.join(EVENTS)}",
@@ -282,7 +285,7 @@ def _refusal(
     rule = rule.format(low=plain(low), high=plain(high))
     # A 0 that nobody wrote is not suggested: it has a meaning.
     hint = f"; did you mean {plain(near) if where else repr(near)}?" if near else ""
-    if kind in ("url", "webhook") and "://" not in str(value):
+    if kind in ("url", "redis", "webhook") and "://" not in str(value):
         said = "no url at all"  # it may be a password in the wrong place
     else:
         said = shown(origin(value) if kind == "webhook" else value)

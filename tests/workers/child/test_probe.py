@@ -182,9 +182,10 @@ def test_publishing_totals(sync_broker, tmp_path):
         return len(pauses) == 6
 
     away: Any = Away(sync_broker, 3)
+    scout.broker = away
     every = timedelta(seconds=5)
     probe = TranscriptProbe(tmp_path)
-    publish(away, scout.caller, probe, every, pause=pause, warn=warnings.append)
+    publish(scout, probe, every, pause=pause, warn=warnings.append)
 
     assert pauses == [5.0] * 6
     assert len(warnings) == 1 and "no answer" in warnings[0]
@@ -198,4 +199,4 @@ def test_publishing_for_an_agent_that_is_closed(sync_broker, tmp_path):
     scout = sync_broker.join("h", "scout", token_of(parent.register("scout")))
     parent.close("scout")
     with pytest.raises(errors.AgentClosed):
-        publish(sync_broker, scout.caller, TranscriptProbe(tmp_path), timedelta(seconds=5))
+        publish(scout, TranscriptProbe(tmp_path), timedelta(seconds=5))

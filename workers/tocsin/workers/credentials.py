@@ -83,7 +83,7 @@ def server_of(url: str) -> str:
     host = f"[{host}]" if ":" in host else host
     if parts.scheme in ("http", "https"):
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
+        return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/').removesuffix('/mcp')}"
     number = number or parts.path.strip("/") or "0"
     return f"{parts.scheme}://{host}:{parts.port or 6379}/{number}"
 

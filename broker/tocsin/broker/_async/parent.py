@@ -10,7 +10,6 @@ from tocsin.broker._async.agent import AsyncAgent
 from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.dead import DeadLetter, DeadLetters, HandedBack, Replayed
 from tocsin.broker.envelopes import (
-    AgentInfo,
     Delegated,
     Envelope,
     JournalEntry,
@@ -263,10 +262,6 @@ class AsyncParent(AsyncAgent):
     async def drop(self, message: Envelope | str) -> None:
         """Takes a dead letter off the list for good. Others go after `dead_retention`."""
         await self._run(dead.drop(self.caller, message))
-
-    async def roster(self) -> list[AgentInfo]:
-        """Every agent of the herd, with presence, open tasks, and who waits on whom."""
-        return await self._run(herds.roster(self.caller))
 
     async def task(self, task: str) -> Task:
         """One task, as it stands."""

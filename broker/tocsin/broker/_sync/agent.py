@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tocsin.broker import agents, asks, inbox, keys, requests, why
+from tocsin.broker import agents, asks, herds, inbox, keys, requests, why
 from tocsin.broker._sync.attendance import Attendance
 from tocsin.broker._sync.persisting import until_answered
 from tocsin.broker._sync.turn import Turn
@@ -20,6 +20,7 @@ from tocsin.broker.bells import SLOW_POLL
 from tocsin.broker.caller import Caller
 from tocsin.broker.causes import Why
 from tocsin.broker.envelopes import (
+    AgentInfo,
     Delivery,
     Envelope,
     Receipt,
@@ -392,6 +393,10 @@ class Agent:
         tasks and mail, the parent all of its herd. As text it is a line for each link.
         """
         return self._run(why.why(self.caller, about))
+
+    def roster(self) -> list[AgentInfo]:
+        """Every agent of the herd, with presence, open tasks, and who waits on whom."""
+        return self._run(herds.roster(self.caller))
 
     def progress(self, text: str, fraction: float | None = None) -> None:
         """Says how far the work is: activity, needing no open task. `fraction` is 0 to 1."""

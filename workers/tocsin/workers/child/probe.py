@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
-from tocsin.broker import Broker, asks
-from tocsin.broker.caller import Caller
+from tocsin.broker import Agent
 from tocsin.broker.errors import Unavailable
 from tocsin.broker.probing import Probe
 
@@ -73,8 +72,7 @@ def _sizes(folder: Path, deeper: int, about: str) -> Iterator[int]:
 
 
 def publish(
-    broker: Broker,
-    caller: Caller,
+    agent: Agent,
     probe: Probe,
     every: timedelta,
     *,
@@ -90,7 +88,7 @@ def publish(
     told = False
     while True:
         try:
-            broker.run(asks.probe(caller, probe()))
+            agent.probe(probe())
             told = False
         except Unavailable as error:
             if not told:

@@ -231,8 +231,8 @@ def probe(
     span = read_span(every, "probe", "every")
     if span is None or span < _SHORTEST:
         raise InvalidInput("probe", f"every must be at least {show_duration(_SHORTEST)}")
-    caller = session.caller()
-    name = f"{caller.herd}/{caller.agent}"
+    agent = session.looking()
+    name = f"{agent.herd}/{agent.agent}"
     facts = {"seat": name, "directory": str(directory), "every_s": span.total_seconds()}
     try:
         with _stoppable():
@@ -240,6 +240,6 @@ def probe(
             watched = TranscriptProbe(directory, source=source)
             if not watched.there:
                 session.out.warn(f"{directory} is no directory that can be read, and counts 0")
-            publish(session.broker, caller, watched, span, warn=session.out.warn)
+            publish(agent, watched, span, warn=session.out.warn)
     except KeyboardInterrupt:
         session.out.note("Stopped.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import typer
 
-from tocsin.broker import dead, herds, plans, tasks
+from tocsin.broker import Parent
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.settings import ENV_NAMES, describe
 from tocsin.workers.cli.blocks import brief
@@ -40,40 +40,40 @@ def _seats(ctx: typer.Context) -> Iterable[Offer]:
 def _agents(ctx: typer.Context) -> Iterable[Offer]:
     from tocsin.workers.cli.session import peek
 
-    with peek(ctx.params) as (broker, caller):
-        found = broker.run(herds.roster(caller))
+    with peek(ctx.params) as agent:
+        found = agent.roster()
     return [(each.agent, each.role or each.state) for each in found]
 
 
 def _tasks(ctx: typer.Context) -> Iterable[Offer]:
     from tocsin.workers.cli.session import peek
 
-    with peek(ctx.params) as (broker, caller):
-        found = broker.run(tasks.listing(caller, None, _MOST))
+    with peek(ctx.params) as agent:
+        found = agent.tasks(limit=_MOST) if isinstance(agent, Parent) else agent.tasks()
     return [(each.id, f"{each.agent}, {each.state}: {brief(each.description)}") for each in found]
 
 
 def _plans(ctx: typer.Context) -> Iterable[Offer]:
     from tocsin.workers.cli.session import peek
 
-    with peek(ctx.params) as (broker, caller):
-        found = broker.run(plans.listing(caller))
+    with peek(ctx.params) as agent:
+        found = agent.plans() if isinstance(agent, Parent) else []
     return [(each.id, f"{each.agent}, {each.state}: {brief(each.description)}") for each in found]
 
 
 def _requests(ctx: typer.Context) -> Iterable[Offer]:
     from tocsin.workers.cli.session import peek
 
-    with peek(ctx.params) as (broker, caller):
-        found = broker.run(herds.roster(caller))
+    with peek(ctx.params) as agent:
+        found = agent.roster()
     return [(request, f"waits for {each.agent}") for each in found for request in each.waited_on_by]
 
 
 def _dead(ctx: typer.Context) -> Iterable[Offer]:
     from tocsin.workers.cli.session import peek
 
-    with peek(ctx.params) as (broker, caller):
-        found = broker.run(dead.listing(caller, None, _MOST))
+    with peek(ctx.params) as agent:
+        found = agent.dead_letters(limit=_MOST) if isinstance(agent, Parent) else []
     return [(each.message_id, f"to {each.recipient}: {brief(each.reason)}") for each in found]
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.broker import AsyncBroker
-from tocsin.broker.errors import Unavailable
+from tocsin.broker.errors import Forbidden, Unavailable
+from tocsin.workers.addresses import check_address
 from tocsin.workers.cli.blocks import Facts
 from tocsin.workers.cli.output import REFUSED
 from tocsin.workers.cli.serving import LogFormat, log_to_stderr
@@ -113,6 +114,14 @@ def _place(session: Session) -> Place:
     from tocsin.workers.mcp.visitors import Place, Seat
 
     connection = session.connection.settings
+    if session.is_remote:
+        address = check_address(connection.url)
+        raise Forbidden(
+            "mcp",
+            f"TOCSIN_URL leads to a server of Tocsin that speaks MCP itself: give your host "
+            f"{address}/mcp with the header `Authorization: Bearer herd/agent:token`, in the place "
+            "of this program",
+        )
     name, tokens = session.proofs()
     seat = Seat(name.herd, name.agent, tokens)
     return Place(connection.url, connection.fleet, seat, connection.partitions)

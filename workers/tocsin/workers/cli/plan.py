@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated
+from zoneinfo import ZoneInfo
 
 import typer
 from rich.console import RenderableType
@@ -32,15 +33,16 @@ def rule(plan: Plan) -> str:
         return f"cron {plan.cron} {plan.tz}"
     if plan.every is not None:
         return f"every {show_duration(plan.every)}"
-    return f"at {_zoned(plan.at) if plan.at else '?'}"
+    return f"at {_zoned(plan, plan.at) if plan.at else '?'}"
 
 
-def _zoned(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S %Z}"
+def _zoned(plan: Plan, moment: datetime) -> str:
+    return f"{moment.astimezone(ZoneInfo(plan.tz)):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def plan_blocks(plan: Plan, now: datetime) -> list[RenderableType]:
     """One plan for people."""
+    runs = [_zoned(plan, each) for each in plan.next_runs]
     blocks: list[RenderableType] = [
         Facts(
             [
@@ -50,7 +52,7 @@ def plan_blocks(plan: Plan, now: datetime) -> list[RenderableType]:
                 ("state", state(plan.state)),
                 ("why", plan.reason),
                 ("problem", plan.problem),
-                ("next", Text("\n".join(map(_zoned, plan.next_runs))) if plan.next_runs else None),
+                ("next", Text("\n".join(runs)) if runs else None),
                 ("missed", plan.missed),
                 ("if busy", "queued" if plan.queue else "skipped"),
                 ("deadline", show_duration(plan.deadline) if plan.deadline else None),
@@ -169,7 +171,7 @@ def list_plans(session: Session) -> None:
             plan.agent,
             state(plan.state),
             rule(plan),
-            _zoned(plan.next_runs[0]) if plan.next_runs else brief(plan.reason or "-", 60),
+            _zoned(plan, plan.next_runs[0]) if plan.next_runs else brief(plan.reason or "-", 60),
             age(plan.last_run, now),
             f"“{brief(plan.description, 40)}”",
         )

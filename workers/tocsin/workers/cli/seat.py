@@ -11,6 +11,7 @@ from tocsin.broker import Seat, agents
 from tocsin.broker.errors import BrokerError, InvalidInput, Unavailable
 from tocsin.broker.ids import PARENT, make_token
 from tocsin.broker.scripts import Call
+from tocsin.workers.addresses import operators_own
 from tocsin.workers.cli.blocks import Facts, Rows
 from tocsin.workers.cli.complete import complete_seat
 from tocsin.workers.cli.inputs import confirm, read_token
@@ -157,6 +158,8 @@ def _change(session: Session, name: SeatName, token: str) -> Call[Seat]:
 def _rotated(session: Session, name: SeatName) -> StoredSeat:
     """A new token in force and stored. It is stored first: what happens between loses no seat."""
     place, token = session.credentials, make_token()
+    if session.is_remote:
+        return _rotated_there(session, name)
     call = _change(session, name, token)
     old = place.get(str(name))
     former = old.token if old else None
@@ -176,6 +179,18 @@ def _rotated(session: Session, name: SeatName) -> StoredSeat:
     return stored
 
 
+def _rotated_there(session: Session, name: SeatName) -> StoredSeat:
+    """The same where the server makes the token: a parent's own would be lost with an answer."""
+    if name.agent == PARENT:
+        raise operators_own("rotate")
+    session.credentials.prepare()
+    seat = session.parent(name.herd).rotate(name.agent)
+    assert seat.token is not None
+    stored = StoredSeat(token=seat.token, generation=seat.generation)
+    session.keep(name, stored)
+    return stored
+
+
 @command(app, "revoke", example="tocsin seat revoke release-42/scout")
 def revoke(session: Session, named: SeatArgument) -> None:
     """Stop a child's token everywhere and forget it here. `rotate` lets somebody in again.
@@ -188,7 +203,10 @@ def revoke(session: Session, named: SeatArgument) -> None:
             "seat revoke",
             "nobody could open or close the herd any more; rotate the parent's token instead",
         )
-    generation = session.broker.run(_change(session, name, make_token())).generation
+    if session.is_remote:
+        generation = session.parent(name.herd).rotate(name.agent).generation
+    else:
+        generation = session.broker.run(_change(session, name, make_token())).generation
     session.credentials.drop(str(name))
     session.out.result(
         {"herd": name.herd, "agent": name.agent, "generation": generation, "revoked": True},

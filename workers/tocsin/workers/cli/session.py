@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NamedTuple, ParamSpec
 
 import typer
 
@@ -35,9 +35,13 @@ from tocsin.broker.ids import PARENT, hash_token
 from tocsin.broker.settings import ConnectionSettings
 from tocsin.broker.settings_files import Resolved, resolve_connection
 from tocsin.broker.validation import check_name, check_token
+from tocsin.workers.addresses import is_remote, operators_own
 from tocsin.workers.cli.complete import complete_seat
 from tocsin.workers.cli.output import Output, guard
 from tocsin.workers.credentials import Credentials, StoredSeat
+
+if TYPE_CHECKING:
+    from tocsin.workers.remote import Remote
 
 P = ParamSpec("P")
 
@@ -77,6 +81,7 @@ class Session:
         self._given: dict[str, Any] = {name: value for name, value in given if value}
         self._given_seat = seat
         self._broker: Broker | None = None
+        self._lines: list[Remote] = []
         self._joined: Parent | Child | None = None
 
     @cached_property
@@ -93,8 +98,15 @@ class Session:
         return Credentials(self.connection.settings)
 
     @property
+    def is_remote(self) -> bool:
+        """Whether the url leads to a server of Tocsin, through which agents work, and no more."""
+        return is_remote(self.connection.settings.url)
+
+    @property
     def broker(self) -> Broker:
         """The broker of the fleet, connected at its first use and closed with the session."""
+        if self.is_remote:
+            raise operators_own(_OPERATION)
         if self._broker is None:
             place = self.connection.settings
             self._broker = Broker.connect(place.url, fleet=place.fleet, partitions=place.partitions)
@@ -106,11 +118,15 @@ class Session:
 
     def close(self) -> None:
         """Closes the connections."""
+        for line in self._lines:
+            line.close()
         if self._broker is not None:
             self._broker.close()
 
     def now(self) -> datetime:
         """The fleet's time: the server's, or what its scaled clock makes of it."""
+        if self._lines:
+            return self._lines[-1].now()
         seconds, micros = self.broker.link.command("now", "TIME")
         server = datetime.fromtimestamp(int(seconds), UTC) + timedelta(microseconds=int(micros))
         clock = self.broker.fleet().clock
@@ -132,6 +148,8 @@ class Session:
     def staying(self) -> Parent | Child:
         """The agent of the seat for a command that blocks: an instance of its own, whose lease is
         renewed until the session is closed. In a closed herd there is nothing to renew."""
+        if self.is_remote:
+            return self.agent()  # each call that waits is an instance there, for as long as it does
         self._joined = self._join(*self._find_seat(), stays=True)
         return self._joined
 
@@ -213,10 +231,20 @@ class Session:
             "--seat herd/agent, TOCSIN_SEAT=herd/agent or `tocsin seat use herd/agent`",
         )
 
-    def caller(self) -> Caller:
+    def looking(self) -> Parent | Child:
         """The agent of the seat without joining: for looking only, it counts as no presence."""
         name, token = self._find_seat()
-        return self._caller(name, self._stored(name, token).token)
+        proof = self._stored(name, token).token
+        if self.is_remote:
+            return self._remote(name, proof, unseen=True).join()
+        return _kind(name)(self.broker, self._caller(name, proof), proof)
+
+    def _remote(self, name: SeatName, token: str, *, unseen: bool = False) -> Remote:
+        from tocsin.workers.remote import Remote  # slow to import
+
+        line = Remote(self.connection.settings.url, name.herd, name.agent, token, unseen=unseen)
+        self._lines.append(line)
+        return line
 
     def proofs(self) -> tuple[SeatName, tuple[str, ...]]:
         """The seat and its tokens, without a call; of two, a rotation left one of them in force."""
@@ -248,12 +276,24 @@ class Session:
         A closed herd cannot be joined, but still be read.
         """
         check_token(_OPERATION, token)
+        if self.is_remote:
+            return self._far(name, token)
         instance = None if stays else self._instance(name)
         try:
             return self.broker.join(name.herd, name.agent, token, instance=instance)
         except HerdClosed:
-            kind = Parent if name.agent == PARENT else Child
-            return kind(self.broker, self._caller(name, token), token)
+            return _kind(name)(self.broker, self._caller(name, token), token)
+
+    def _far(self, name: SeatName, token: str) -> Parent | Child:
+        joined, place = self._remote(name, token).join(), self.connection
+        fleet = joined.caller.fleet.name
+        if place.sources["fleet"] != "default" and place.settings.fleet != fleet:
+            raise InvalidInput(
+                _OPERATION,
+                f"{self.credentials.server} serves fleet {fleet}, not {place.settings.fleet}; "
+                "leave TOCSIN_FLEET and --fleet out",
+            )
+        return joined
 
     def _instance(self, name: SeatName) -> str:
         """The same id for each call of this user on this machine in this seat."""
@@ -263,13 +303,17 @@ class Session:
 
 
 @contextmanager
-def peek(options: Mapping[str, Any]) -> Iterator[tuple[Broker, Caller]]:
+def peek(options: Mapping[str, Any]) -> Iterator[Parent | Child]:
     """A look at the fleet with a command's options, while the command is still being typed."""
     session = Session(Output(), options.get("url"), options.get("fleet"), options.get("seat"))
     try:
-        yield session.broker, session.caller()
+        yield session.looking()
     finally:
         session.close()
+
+
+def _kind(name: SeatName) -> type[Parent] | type[Child]:
+    return Parent if name.agent == PARENT else Child
 
 
 def _variable(name: str) -> str | None:
@@ -312,8 +356,9 @@ _SHARED = [
             rich_help_panel=_PANEL,
             show_default=False,
             help="The server (else TOCSIN_URL, a settings file, redis://127.0.0.1:6379/0); also "
-            "redis+cluster://host:port,... and redis+sentinel://master@host:port,.../0. A URL with "
-            "a password belongs in the variable, where no process list shows it.",
+            "redis+cluster://host:port,... and redis+sentinel://master@host:port,.../0, or "
+            "https://... of a `tocsin mcp --http`. A URL with a password belongs in the variable, "
+            "where no process list shows it.",
         ),
         None,
     ),

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from tocsin.broker.why import why as why_call
 from tocsin.workers.cli.blocks import Line, clean
 from tocsin.workers.cli.session import Session, command
 
@@ -28,7 +27,7 @@ def why(
 
     A child sees its own tasks and mail, the parent all of its herd. Looking counts as no presence.
     """
-    found = session.broker.run(why_call(session.caller(), about))
+    found = session.looking().why(about)
     first, *causal, steps = str(found).split("\n")
     session.out.result(
         found,

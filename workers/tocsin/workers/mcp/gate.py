@@ -34,6 +34,12 @@ from tocsin.workers.mcp.visitors import Seat, Visitor
 
 SESSION, LIMIT = "mcp-session-id", "tocsin-limit"
 
+API = "/api/v1/"
+"""Below this are the operations of the JSON API, which know no sessions."""
+
+OPEN = ("/health", f"{API}openapi.json")
+"""What is served to whomever asks."""
+
 VISITOR, WAITS = "tocsin.visitor", "tocsin.limit"
 """Where the scope of a request has its agent, and how long its calls may wait."""
 
@@ -76,10 +82,15 @@ class Rates:
         return wait
 
 
-def refuse(status: int, code: str, detail: str, **headers: str) -> JSONResponse:
-    """A refusal of the gate, as JSON-RPC clients and people read it."""
+def refuse(
+    status: int, code: str, detail: str, *, rpc: bool = True, **headers: str
+) -> JSONResponse:
+    """A refusal of the gate, as clients of JSON-RPC, or of the JSON API, read it."""
     error = {"code": -32000, "message": detail, "data": {"code": code.upper()}}
-    body = {"jsonrpc": "2.0", "id": None, "error": error}
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": None, "error": error}
+    if not rpc:
+        retryable = "retry_after" in headers
+        body = {"error": {"code": code, "detail": detail, "retryable": retryable}}
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return JSONResponse(body, status_code=status, headers=names)
 
@@ -110,29 +121,31 @@ class Gate:
         await (refusal or self._app)(scope, receive, send)
 
     def _judge(self, scope: Scope) -> Response | None:
-        host = (scope.get("client") or ("?",))[0]
-        if scope["path"] == "/health":
-            return self._too_often(self._strangers, host)
+        host, rpc = (scope.get("client") or ("?",))[0], not scope["path"].startswith(API)
+        if scope["path"] in OPEN:
+            return self._too_often(self._strangers, host, rpc=rpc)
         try:
             seat = read_bearer(Headers(scope=scope).get("authorization", ""))
         except BrokerError as error:
-            return self._too_often(self._strangers, host) or unauthorized(error.detail)
+            refusal = self._too_often(self._strangers, host, rpc=rpc)
+            return refusal or unauthorized(error.detail, rpc=rpc)
         scope[VISITOR] = self._visit(seat)
-        return self._too_often(self._rates, f"{seat.herd}/{seat.agent}:{seat.tokens[0][-8:]}")
+        who = f"{seat.herd}/{seat.agent}:{seat.tokens[0][-8:]}"
+        return self._too_often(self._rates, who, rpc=rpc)
 
-    def _too_often(self, rates: Rates, who: str) -> Response | None:
+    def _too_often(self, rates: Rates, who: str, *, rpc: bool) -> Response | None:
         wait = rates.admit(who)
         if wait == 0:
             return None
         seconds = f"{wait:.0f}" if wait > 1 else "1"
-        return refuse(
-            429, "too_often", f"too many requests; try again in {seconds} s", retry_after=seconds
-        )
+        detail = f"too many requests; try again in {seconds} s"
+        return refuse(429, "too_often", detail, rpc=rpc, retry_after=seconds)
 
 
-def unauthorized(detail: str) -> Response:
+def unauthorized(detail: str, *, rpc: bool = True) -> Response:
     """The refusal of a token."""
-    return refuse(401, "unauthorized", detail, www_authenticate='Bearer realm="tocsin"')
+    asks = 'Bearer realm="tocsin"'
+    return refuse(401, "unauthorized", detail, rpc=rpc, www_authenticate=asks)
 
 
 class Sessions:
@@ -151,7 +164,7 @@ class Sessions:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] != "http" or scope["path"] == "/health":
+        if scope["type"] != "http" or scope["path"] == "/health" or scope["path"].startswith(API):
             await self._app(scope, receive, send)
             return
         if scope["method"] != "POST":

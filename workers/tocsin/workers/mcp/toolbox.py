@@ -194,11 +194,11 @@ def read_arguments(entry: Entry, given: Mapping[str, Any] | None) -> dict[str, A
 
 
 NEXT = {
-    "agent_busy": "Wait for its task with task_wait, or delegate with queue=true.",
+    "agent_busy": "Wait until its task has ended, or delegate with queue=true.",
     "agent_closed": "Look at roster for who is there.",
     "ceiling_active": "Do not ask again; look at roster or go on. The answer will come as mail.",
     "duplicate_conflict": "Use another key for other content.",
-    "forbidden": "Ask your parent with message, or do it with your own tools.",
+    "forbidden": "Ask your parent with message, or do it yourself.",
     "herd_closed": "Stop; nothing more can be done in this herd.",
     "invalid_input": "Call again with the argument put right.",
     "loop_limit": "Stop answering this agent; go on with your task, or tell your parent.",
@@ -208,11 +208,11 @@ NEXT = {
     "request_cancelled": "Go on without the answer.",
     "too_large": "Shorten it, or put it into a file and send the path.",
     "unauthorized": "Stop and tell your user: this seat's token is not valid any more.",
-    "unavailable": "Wait some seconds, then call the same tool again.",
+    "unavailable": "Wait some seconds, then make the same call again.",
     "unknown_agent": "Look at roster for the names.",
     "unknown_herd": "Stop and tell your user: the herd of this seat is not there.",
     "unknown_message": "Look at inbox for the ids of your mail.",
-    "unknown_task": "Check the id; a parent lists tasks with task_show.",
+    "unknown_task": "Check the id; a parent can list its tasks.",
     "wrong_state": "Look at its state before you try something else.",
 }
 """What a model does best after each refusal."""
@@ -226,6 +226,11 @@ _NEXT_OF = {
 """The same, where one tool knows better."""
 
 
+def next_step(error: BrokerError) -> str:
+    """What to do after a refusal."""
+    return _NEXT_OF.get((error.operation, error.code)) or NEXT.get(error.code, _ELSE)
+
+
 def refusal(error: BrokerError) -> CallToolResult:
     """A refusal as the error of a tool call."""
     rpc = to_json_rpc(error)
@@ -233,7 +238,7 @@ def refusal(error: BrokerError) -> CallToolResult:
         "code": error.code,
         "operation": error.operation,
         "detail": error.detail,
-        "next": _NEXT_OF.get((error.operation, error.code)) or NEXT.get(error.code, _ELSE),
+        "next": next_step(error),
         "retryable": error.retryable,
         "json_rpc": rpc,
     }

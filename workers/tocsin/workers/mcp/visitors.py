@@ -12,9 +12,10 @@ from typing import Any
 
 import anyio
 
-from tocsin.broker import AsyncAgent, AsyncBroker
+from tocsin.broker import AsyncAgent, AsyncBroker, AsyncChild, AsyncParent
+from tocsin.broker.caller import Caller
 from tocsin.broker.errors import AgentClosed, BrokerError, Unauthorized
-from tocsin.broker.ids import PARENT
+from tocsin.broker.ids import PARENT, hash_token
 
 _LAST = 10.0
 """Seconds that leaving may take; after that the lease runs out by itself."""
@@ -141,13 +142,28 @@ class Guest(Visitor):
         """Whether it says it is a parent."""
         return self._seat.is_parent
 
+    @property
+    def secret(self) -> str:
+        """Its token."""
+        return self._seat.tokens[0]
+
+    @property
+    def _instance(self) -> str:
+        name = f"{self._broker.name}\x00{self._seat.herd}\x00{self._seat.agent}"
+        return f"inst_mcp_{hashlib.sha256(name.encode()).hexdigest()[:24]}"
+
     async def agent(self) -> AsyncAgent:
         """The agent, by the one instance of all its calls."""
         if self._agent is None:
-            name = f"{self._broker.name}\x00{self._seat.herd}\x00{self._seat.agent}"
-            instance = f"inst_mcp_{hashlib.sha256(name.encode()).hexdigest()[:24]}"
-            self._agent = await _join(self._broker, self._seat, instance)
+            self._agent = await _join(self._broker, self._seat, self._instance)
         return self._agent
+
+    async def unseen(self) -> AsyncParent | AsyncChild:
+        """The agent without an instance that lives: for looking, it counts as no presence."""
+        herd, agent, token = self._seat.herd, self._seat.agent, self._seat.tokens[0]
+        fleet, instance = await self._broker.fleet(), self._instance
+        caller = Caller(fleet, herd, agent, hash_token(token), instance)
+        return (AsyncParent if self.is_parent else AsyncChild)(self._broker, caller, token)
 
     @asynccontextmanager
     async def staying(self) -> AsyncIterator[AsyncAgent]:

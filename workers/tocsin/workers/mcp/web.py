@@ -27,6 +27,7 @@ from starlette.types import ASGIApp
 
 from tocsin.broker import AsyncBroker
 from tocsin.broker.errors import BrokerError
+from tocsin.workers.mcp import api
 from tocsin.workers.mcp.clients import Patience, limit_of
 from tocsin.workers.mcp.gate import VISITOR, WAITS, Gate, Rates, Sessions
 from tocsin.workers.mcp.server import Context, build
@@ -100,7 +101,11 @@ def application(broker: AsyncBroker, options: WebOptions) -> ASGIApp:
             yield
 
     inner = Starlette(
-        routes=[Route("/health", health), Route("/mcp", StreamableHTTPASGIApp(manager))],
+        routes=[
+            Route("/health", health),
+            Route("/mcp", StreamableHTTPASGIApp(manager)),
+            *api.routes(broker),
+        ],
         lifespan=lifespan,
     )
     limited = RequestBodyLimitMiddleware(Sessions(inner, options.limit), LONGEST_BODY)

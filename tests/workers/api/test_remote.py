@@ -1,0 +1,190 @@
+"""Agents far away: lost answers, servers that restart, and what is the operator's."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.proxy import Proxy
+from tests.requirements import proves
+from tests.waiting import wait_until
+from tests.workers.api.conftest import standing
+from tests.workers.cli.conftest import Cli
+from tests.workers.mcp.desk import initialize, request
+from tocsin.broker import Broker, errors
+from tocsin.workers.addresses import check_address
+from tocsin.workers.remote import Remote, RemoteChild, RemoteParent
+
+SCOUT = ("--seat", "release-42/scout")
+
+
+@pytest.fixture
+def seats(url, fleet_name):
+    """A herd with two children, opened at the fleet's own url, and their tokens."""
+    with Broker.connect(url, fleet=fleet_name) as broker:
+        parent = broker.open_herd("h")
+        tokens = {name: str(parent.register(name).token) for name in ("scout", "planner")}
+        tokens["parent"] = parent.token
+        yield tokens
+
+
+@pytest.fixture
+def far(seats):
+    """Joins an agent at a server."""
+    lines: list[Remote] = []
+
+    def join(address: str, agent: str, token: str | None = None) -> Any:
+        lines.append(Remote(address, "h", agent, token or seats[agent]))
+        return lines[-1].join()
+
+    yield join
+    for line in lines:
+        line.close()
+
+
+@proves("P12")
+@pytest.mark.parametrize("before", [False, True])
+def test_a_lost_answer(address, far, before):
+    """A call whose answer, or which itself, is lost is made again, and has one effect (case 1)."""
+    with Proxy(address) as proxy:
+        parent, scout = (far(proxy.url, name) for name in ("parent", "scout"))
+        cut = proxy.cut_next("Find how", before=before)
+        task = parent.delegate("scout", "Find how auth works")
+        cut.wait()
+        cut = proxy.cut_next("/message", before=before)
+        scout.message("planner", "Which?", task=task.id, expects_reply=True)
+        cut.wait()
+        cut = proxy.cut_next("/register", before=before)
+        made = parent.register("tester")
+        cut.wait()
+        cut = proxy.cut_next("/done", before=before)
+        ended = scout.done(task.id, "failed", error="no")
+        cut.wait()
+    assert [each.id for each in far(address, "parent").tasks()] == [task.id]
+    assert ended.status == "failed"
+    planner = far(address, "planner")
+    mail = planner.inbox()
+    assert len(mail) <= 1 and mail.remaining == 0  # its question was taken back with the task
+    assert far(address, "tester", made.token).agent == "tester"
+
+
+def test_an_ask_outlives_its_server(url, fleet_name, seats, far):
+    """The server is started anew in mid-ask, and the asker gets its answer (case 33)."""
+    with Broker.connect(url, fleet=fleet_name) as broker:
+        planner = broker.join("h", "planner", seats["planner"])
+        answers: list[str] = []
+        with standing(url, fleet_name) as first, Proxy(first) as proxy:
+            scout = far(proxy.url, "scout")
+            asking = threading.Thread(
+                target=lambda: answers.append(scout.ask("planner", "Which?").body)
+            )
+            asking.start()
+            wait_until(lambda: len(planner.inbox()) == 1, "the question")
+            proxy.cut_all()
+            with standing(url, fleet_name) as second:
+                proxy._target = proxy._target._replace(netloc=second.removeprefix("http://"))
+                proxy.cut_all()
+                planner.reply(planner.inbox()[0], "Exponential")
+                asking.join(30)
+        assert answers == ["Exponential"]
+
+
+def test_a_server_that_is_away(seats, far):
+    """It is unavailable after a while, and says which server, never the token."""
+    with pytest.raises(errors.Unavailable) as refused:
+        far("http://127.0.0.1:1", "scout")
+    assert "127.0.0.1:1" in refused.value.detail and seats["scout"] not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "word"),
+    [
+        ("http://tocsin.example/", "https://"),
+        ("https://me:secret@tocsin.example/", "seat add"),
+        ("https://tocsin.example/?token=secret", "seat add"),
+    ],
+)
+def test_an_address_that_would_give_a_token_away(url, word):
+    """Plain HTTP beyond loopback, and secrets in the address, are refused (case 31)."""
+    with pytest.raises(errors.InvalidInput) as refused:
+        check_address(url)
+    assert word in refused.value.detail and "secret" not in refused.value.detail
+
+
+def test_addresses():
+    """The address of the MCP server is the same server's."""
+    assert check_address("https://tocsin.example/") == "https://tocsin.example"
+    assert check_address("https://tocsin.example/a/mcp") == "https://tocsin.example/a"
+    assert check_address("http://[::1]:8765/mcp/") == "http://[::1]:8765"
+
+
+def test_errors_are_the_same(address, far):
+    """What is refused there is raised here as what it is, with its sentence."""
+    parent, scout = far(address, "parent"), far(address, "scout")
+    assert isinstance(parent, RemoteParent) and isinstance(scout, RemoteChild)
+    task = parent.delegate("scout", "x")
+    with pytest.raises(errors.AgentBusy) as busy:
+        parent.delegate("scout", "y")
+    assert busy.value.retryable and busy.value.operation == "delegate"
+    with pytest.raises(errors.NoReply) as silent:
+        scout.ask("planner", "Which?", window=timedelta(milliseconds=200))
+    assert silent.value.message_id.startswith("msg_") and silent.value.reason
+    assert parent.wait(task.id, timeout=0.1) == []
+    with pytest.raises(errors.InvalidInput):
+        scout.progress("x", float("nan"))
+    for refused in (scout.next_turn, parent.receive):
+        with pytest.raises(errors.Forbidden, match="inbox"):
+            refused()
+    with pytest.raises(errors.Forbidden, match="its operator's"):
+        parent.broker.tree()
+
+
+def test_what_is_the_operators(cli):
+    """Commands that work on the fleet itself are refused, with what to do instead."""
+    cli.staff("scout")
+    for args in (
+        ("doctor",), ("herd", "list"), ("herd", "tree"), ("turn", "slots"),
+        ("seat", "rotate", "release-42/parent"),
+    ):  # fmt: skip
+        refused = cli.run(*args, "--json")
+        assert "redis://" in refused.stdout, (args, refused.output)
+        assert refused.exit_code != 0
+    opened = Cli.run(cli, "herd", "open", "other", "--json")
+    assert json.loads(opened.stdout)["error"]["code"] == "forbidden"
+
+
+def test_a_newcomer(cli, address):
+    """Somebody with an address, a seat and its token stores them, and is in (case 31)."""
+    cli.staff("scout")
+    token = cli.token("release-42/scout")
+    cli.good("seat", "forget", "release-42/scout", "--yes")
+    cli.good("seat", "add", "release-42/scout", typed=f"{token}\n", TOCSIN_URL=f"{address}/mcp")
+    assert cli.json("inbox", *SCOUT)["envelopes"] == []
+    rotated = cli.json("seat", "rotate", "release-42/scout")
+    assert rotated["token"] is None and cli.token("release-42/scout") != token
+    assert cli.json("inbox", *SCOUT)["envelopes"] == []
+    wrong = cli.run(
+        "inbox", "--json", TOCSIN_SEAT="release-42/scout", TOCSIN_TOKEN="tok_" + "x" * 43
+    )
+    assert json.loads(wrong.stdout)["error"]["code"] == "unauthorized"
+    assert not re.search(r"tok_\w{9}", wrong.output)
+
+
+def test_stdio_sends_a_host_to_the_server(cli):
+    """`tocsin mcp` starts all the same, and its tools say where the server is."""
+    cli.staff("scout")
+    lines = [initialize(), request("tools/call", name="inbox", arguments={})]
+    with cli.start("mcp", *SCOUT, stdin=subprocess.PIPE) as process:
+        for each in lines:
+            process.stdin.write(json.dumps(each) + "\n")
+        process.stdin.flush()
+        said = [json.loads(process.stdout.readline()) for _ in lines]
+        process.stdin.close()
+        process.wait(60)
+    assert "/mcp" in json.dumps(said[1]) and "Authorization" in json.dumps(said[1])
