@@ -34,6 +34,7 @@ OTHERWISE = {
     "test_a_herd_from_open_to_closed": _OPERATORS,
     "test_a_herd_that_cannot_be": _OPERATORS,
     "test_a_herd_under_an_agent_whose_seat_is_here": _OPERATORS,
+    "test_the_number_of_partitions_is_that_of_the_first_use": _OPERATORS,
     "test_an_orphan_is_marked_wherever_herds_are_listed": _OPERATORS,
     "test_its_lease_is_renewed_while_it_blocks": "the server's instances wait, and renew theirs",
     "test_asking_with_a_probe": "a probe counts beside the agent, with `tocsin probe`",

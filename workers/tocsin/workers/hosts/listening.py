@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from tocsin.broker import Child, Delivery, Parent
@@ -129,7 +129,7 @@ class Listener:
             self._signal.wait(min(left, LOCAL))
 
     def _serve(self, agent: Agent) -> None:
-        with _hearing(agent, self._signal):
+        with agent.hear_arrivals(self._signal):
             looks_at = 0.0
             while not self._over():
                 state = self._state(agent)
@@ -200,12 +200,6 @@ class Listener:
             agent.report_wake(path, tried.ok, ids, tried.detail or None)
             if tried.ok:
                 return
-
-
-def _hearing(agent: Agent, waiter: Signal) -> AbstractContextManager[None]:
-    """While inside, whatever arrives for the agent wakes the waiter, where that can be heard."""
-    hear = getattr(agent, "hear_arrivals", None)
-    return nullcontext() if hear is None else hear(waiter)
 
 
 def listen(listener: Listener, *, reads_stdin: bool) -> None:
