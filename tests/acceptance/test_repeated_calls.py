@@ -113,6 +113,10 @@ async def _shown(stage: Stage) -> str:
     return message
 
 
+async def _tried(stage: Stage) -> None:
+    await stage.planner.report_wake("send-user-message", True, [await _mail(stage)])
+
+
 async def _turn(stage: Stage) -> AsyncTurn:
     await _mail(stage)
     return await stage.planner.receive()
@@ -230,6 +234,26 @@ ROWS = [
     Row("AsyncAgent.next_turn", "inbox_take", lambda s: _read(s.planner.next_turn(5)), _mail),
     Row("AsyncAgent.receive", "inbox_take", lambda s: _read(s.planner.receive()), _mail),
     Row("AsyncAgent.inbox", "inbox_show", lambda s: s.planner.inbox(), _mail),
+    Row(
+        "AsyncAgent.report_session",
+        "session_report",
+        lambda s: s.scout.report_session("pi", "two", "working", ["send-user-message"]),
+        given=lambda s: s.scout.report_session("pi", "one", "started", ["send-user-message"]),
+    ),
+    Row(
+        "AsyncAgent.report_session",
+        "session_report",
+        lambda s: s.scout.report_session("pi", "one", "ended"),
+        given=lambda s: s.scout.report_session("pi", "one", "started", ["send-user-message"]),
+        like="ended",
+    ),
+    Row(
+        "AsyncAgent.report_wake",
+        "wake_report",
+        lambda s: s.planner.report_wake("send-user-message", True, [s.given]),
+        given=_mail,
+    ),
+    Row("AsyncAgent.inbox", "inbox_show", lambda s: s.planner.inbox(), _tried, "confirms a try"),
     Row("AsyncAgent.ack", "inbox_ack", lambda s: s.planner.ack(s.given), _shown),
     Row("AsyncAgent.progress", "agent_progress", lambda s: s.scout.progress("half", 0.5)),
     Row("AsyncAgent.set_status", "agent_status", lambda s: s.scout.set_status("working")),
@@ -352,7 +376,8 @@ READS = {
     "AsyncParent.wait",
     "AsyncParent.dead_letters",
     "AsyncParent.dead_letter",
-    "AsyncParent.roster",
+    "AsyncAgent.look",
+    "AsyncAgent.roster",
     "AsyncParent.task",
     "AsyncParent.tasks",
     "AsyncParent.plans",

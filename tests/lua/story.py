@@ -74,6 +74,7 @@ def tell(url: str, fleet: str) -> None:
             planner = broker.join("release", "planner", parent.rotate("planner").token or "")
             _mail(parent, scout, planner)
             _asks(parent, scout, planner, clock, scheduler)
+            _sessions(parent, planner)
             _tasks(parent, scout, planner, clock, scheduler)
             _losses(broker, parent, scout, clock, scheduler)
             _dead_letters(broker, parent, scout)
@@ -174,6 +175,18 @@ def _asks(parent: Any, scout: Any, planner: Any, clock: ManualClock, scheduler: 
     refused("ceiling_active", scout.ask_wait, three)
     for turn in (scout.receive(), planner.receive()):
         turn.ack()
+
+
+def _sessions(parent: Any, planner: Any) -> None:
+    sent = parent.message("planner", "look here")
+    planner.report_session("pi", "one", "started", ["send-user-message"])
+    assert planner.report_session("pi", "two", "working", ["send-user-message"])
+    assert [each.message_id for each in planner.look()] == [sent.message_id]
+    planner.report_wake("send-user-message", True, [sent.message_id], "sent it")
+    planner.receive().ack()
+    for session in ("one", "two"):
+        planner.report_session("pi", session, "ended")
+    parent.receive().ack()
 
 
 def _tasks(parent: Any, scout: Any, planner: Any, clock: ManualClock, scheduler: Scheduler) -> None:

@@ -92,6 +92,9 @@ def every_call() -> dict[str, scripts.Call[Any]]:
         "list_herds": herds.list_herds(FLEET, keys.partition("f", 0)),
         "take": inbox.take(CALLER, "receive", "receive", 10),
         "show": inbox.show(CALLER, 10),
+        "look": inbox.look(CALLER, 10),
+        "report_wake": inbox.report_wake(CALLER, "tmux", True, [MESSAGE], "typed it", None),
+        "report_session": agents.report_session(CALLER, "pi", "s-1", "idle", ["tmux"]),
         "ack": inbox.ack(CALLER, [MESSAGE]),
         "nack": inbox.nack(CALLER, [MESSAGE], timedelta(seconds=1), "broke"),
         "bury": inbox.bury(
@@ -151,7 +154,7 @@ def every_call() -> dict[str, scripts.Call[Any]]:
             thread="t",
             data={"a": 1},
         ),
-        "look": asks.look(CALLER, MESSAGE, "call_1", ""),
+        "look_ask": asks.look(CALLER, MESSAGE, "call_1", ""),
         "confirm": asks.confirm(CALLER, MESSAGE, "call_1"),
         "leave_ask": asks.leave(CALLER, MESSAGE, "call_1", told=True),
         "probe": asks.probe(CALLER, {"transcript": 1}),

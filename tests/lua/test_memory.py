@@ -50,7 +50,13 @@ ENDS_WORK = {
 }
 """What takes mail in and brings work to its end."""
 
-KEEPS_ALIVE = {"fleet_open", "instance_join", "instance_renew", "instance_leave"}
+KEEPS_ALIVE = {
+    "fleet_open",
+    "instance_join",
+    "instance_renew",
+    "instance_leave",
+    "session_report",
+}
 """Without these no process could come and end anything."""
 
 AT_WORK = {"agent_probe", "agent_progress", "scheduler_report", "chore_take"}
@@ -83,6 +89,7 @@ LOOKS = {
     "herd_instances",
     "herd_list",
     "herd_read",
+    "inbox_look",
     "journal_read",
     "message_read",
     "plan_list",
@@ -289,6 +296,7 @@ REFUSED: dict[str, Callable[[Full, str, str], object]] = {
     "herd_set": lambda f, task, request: f.parent.set_settings(HerdSettings(inbox_limit=5)),
     "herd_visit": lambda f, task, request: f.broker.run(timers.visit(f.broker.fleet(), "h", 10)),
     "herd_repair": lambda f, task, request: Scheduler(f.broker).repair(),
+    "wake_report": lambda f, task, request: f.planner.report_wake("tmux", True, [request]),
 }
 
 

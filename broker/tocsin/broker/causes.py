@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tocsin.broker.durations import show_duration
-from tocsin.broker.envelopes import Kind, Model
+from tocsin.broker.envelopes import Kind, Model, WakeTry
 from tocsin.broker.states import TaskState
 
 
@@ -51,6 +51,8 @@ class MessageLink(Model):
     holder_lives: bool
     reached: int | None
     """How many processes its last bell reached; None if none was rung, or none can know."""
+    tries: tuple[WakeTry, ...]
+    """By which other paths it was tried to wake its recipient."""
     attempts: int
     reason: str | None
 
@@ -174,6 +176,11 @@ _MAIL_STATES = {
 }
 
 
+def _tried(each: WakeTry, now: datetime) -> str:
+    came = "which nothing confirmed" if each.confirmed_at is None else "confirmed"
+    return f", {each.path} tried {_ago(each.at, now)}, {came if each.ok else 'which failed'}"
+
+
 def _message_link(mail: MessageLink, now: datetime) -> str:
     text = f" {_briefly(mail.text)}" if mail.text else ""
     to, ago = mail.recipient, _ago(mail.since, now)
@@ -185,6 +192,8 @@ def _message_link(mail: MessageLink, now: datetime) -> str:
         said = f"ended {ago}: {mail.request.replace('_', ' ')}{by}"
     if mail.state == "accepted" and mail.reached == 0:
         said += ", and nobody heard its bell"
+    if mail.state in ("accepted", "shown"):
+        said += "".join(_tried(each, now) for each in mail.tries)
     if mail.state == "taken" and not mail.holder_lives:
         said += f", whose instance {mail.by} is gone"
     if mail.attempts:

@@ -254,7 +254,8 @@ def _read_try(
     )
 
 
-def _wakes(record: Mapping[str, str]) -> tuple[WakeTry, ...]:
+def read_tries(record: Mapping[str, str]) -> tuple[WakeTry, ...]:
+    """By which paths it was tried to wake the recipient of a message, as its record says."""
     return tuple(
         _read_try(field.removeprefix("wake:"), *record[field].split(" ", 4))
         for field in sorted(record)
@@ -273,7 +274,7 @@ def _not_tried(record: Mapping[str, str]) -> str:
 def read_receipt(message_id: str, flat: list[str]) -> Receipt:
     """The receipt of a message record."""
     record = pairs(flat)
-    wake, there = _wakes(record), record.get("there")
+    wake, there = read_tries(record), record.get("there")
     if there:  # what was heard of it from another herd
         record |= {
             "state": there,

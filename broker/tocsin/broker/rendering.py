@@ -213,6 +213,14 @@ _TEXTS = {
 }
 
 
+def unwakeable(agent: str) -> str:
+    """What it means to give something to an agent that nothing can wake."""
+    return (
+        f"Nothing can wake {agent} now: it has no runner, no process that waits for a turn, and no "
+        f"session with a proven path. This waits until {agent} looks at its mail."
+    )
+
+
 def _continued(data: Mapping[str, Any]) -> str:
     earlier = data["continues"]
     text = f"\n\nThis continues task {earlier['task']} ({earlier['status'].replace('_', ' ')}):"

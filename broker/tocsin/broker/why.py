@@ -25,7 +25,7 @@ from tocsin.broker.clock import from_ms
 from tocsin.broker.envelopes import Envelope, Kind, Task
 from tocsin.broker.errors import InvalidInput
 from tocsin.broker.ids import PARENT
-from tocsin.broker.records import pairs
+from tocsin.broker.records import pairs, read_tries
 from tocsin.broker.scripts import Call
 from tocsin.broker.states import TaskState
 from tocsin.broker.validation import check_id, check_name
@@ -199,9 +199,8 @@ class _Chain:
         facts = self._find("message", name)
         if facts is None:
             return
-        record = facts.record
+        record, tries = facts.record, read_tries(facts.record)
         state = record.get("there") or record["state"]
-        rung = record.get("wake:bell")
         entered, reason = _REACHED.get(state, ()), record.get("reason")
         over = record.get("request", "open") not in ("open", "dead")
         if over:
@@ -219,7 +218,8 @@ class _Chain:
                 answered_by=record.get("answered_by"),
                 by=record.get("by") or None,
                 holder_lives=record.get("holder") == "alive",
-                reached=int(rung.split(" ")[1]) if rung and not rung.endswith(" -1") else None,
+                reached=next((each.reached for each in tries if each.path == "bell"), None),
+                tries=tuple(each for each in tries if each.ok is not None),
                 attempts=int(record["attempts"]),
                 reason=reason or (state == "outgoing" and record.get("error")) or None,
             )

@@ -3,9 +3,9 @@
 -- keys: partition
 -- args: clock herd agent token instance host session state paths
 -- answers: sessions <host, session, instance, state, since, paths> ...
--- moves: broke released
+-- moves: none
 -- memory: allow-oom
--- include: seat timer lease mail dead tasks requests reminders asks attendance outbox turns endings hosts
+-- include: seat timer lease mail reminders turns hosts
 
 seat.prove()
 if args.state ~= 'ended' then lease.touch() end

@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from tocsin.broker import AgentInfo
+from tocsin.broker import AgentInfo, SessionInfo
 from tocsin.broker.envelopes import TurnsInfo
 from tocsin.broker.errors import InvalidInput, UnknownAgent
 from tocsin.broker.runners import Runner, read_runner
 from tocsin.broker.settings_files import resolve_runner
 from tocsin.broker.validation import NAME
-from tocsin.workers.cli.blocks import Facts, Rows, age, brief, state
+from tocsin.workers.cli.blocks import Facts, Rows, age, brief, state, when
 from tocsin.workers.cli.complete import complete_agent
 from tocsin.workers.cli.inputs import confirm, read_text
 from tocsin.workers.cli.session import SeatName, Session, command
@@ -209,7 +209,12 @@ def _process(agent: AgentInfo) -> Text:
         styles = {"running": "green", "due": "yellow", "launched": "yellow"}
         word = "no turn" if agent.turns.state == "none" else f"turn {agent.turns.state}"
         return Text(word, style=styles.get(agent.turns.state, "dim"))
-    return Text("live", style="green") if agent.present else Text("-", style="dim")
+    found = Text("live", style="green") if agent.present else Text("-", style="dim")
+    if len(agent.sessions) > 1:
+        found.append(f", {len(agent.sessions)} sessions", style="yellow")
+    if not agent.wakeable and agent.state == "open":
+        found.append(", unwakeable", style="yellow")
+    return found
 
 
 def roster_rows(agents: Sequence[AgentInfo], now: datetime) -> Rows:
@@ -260,10 +265,17 @@ def show_agent(session: Session, agent: AgentName) -> None:
         ("process", _process(found)),
         ("unread", str(found.unread)),
         ("tasks", ", ".join(found.tasks) or None),
+        ("woken by", found.wake_path),
+        *(("session", _session(each, session.now())) for each in found.sessions),
     ]
     if found.turns is not None:
         facts += _turns(found.turns, session.now())
     session.out.result(found, Facts(facts))
+
+
+def _session(each: SessionInfo, now: datetime) -> str:
+    paths = f", offers {', '.join(each.paths)}" if each.paths else ""
+    return f"{each.host} {each.session}: {each.state}, since {when(each.since, now)}{paths}"
 
 
 def _turns(turns: TurnsInfo, now: datetime) -> list[tuple[str, str | Text | None]]:

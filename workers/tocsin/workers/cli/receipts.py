@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 from typer.core import TyperGroup
 
-from tocsin.broker import Receipt
+from tocsin.broker import Receipt, WakeTry
 from tocsin.workers.cli.blocks import Cell, Facts, Quoted, when
 from tocsin.workers.cli.complete import complete_request
 from tocsin.workers.cli.session import Session, command
@@ -42,10 +42,21 @@ MessageId = Annotated[
 ]
 
 
+def _reported(each: WakeTry, now: datetime) -> str:
+    times = f"{each.tries} times, last " if each.tries > 1 else ""
+    came = "not confirmed" if each.ok else "failed"
+    if each.confirmed_at is not None:
+        came = f"confirmed {when(each.confirmed_at, now)}"
+    return f"{times}{when(each.at, now)}, {came}" + (f": {each.detail}" if each.detail else "")
+
+
 def _tries(receipt: Receipt, now: datetime) -> list[tuple[str, Cell]]:
     """By which paths it was tried to wake the recipient, or why by none."""
     found: list[tuple[str, Cell]] = []
     for each in receipt.wake:
+        if each.ok is not None:
+            found.append((f"{each.path} tried", _reported(each, now)))
+            continue
         heard = f"{each.reached} process(es) heard it" if each.reached else "nobody heard it"
         if each.reached is None:
             heard = "who heard it no server of a Cluster knows"

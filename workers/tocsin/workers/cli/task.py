@@ -10,7 +10,8 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from tocsin.broker import Outcome, Parent, ReturnWhen, Settlement, Task, TaskState
+from tocsin.broker import Delegated, Outcome, Parent, ReturnWhen, Settlement, Task, TaskState
+from tocsin.broker.rendering import unwakeable
 from tocsin.workers.cli.agent import AgentName
 from tocsin.workers.cli.blocks import Facts, Quoted, Rows, age, brief, state, when
 from tocsin.workers.cli.complete import complete_task
@@ -82,8 +83,10 @@ def settlement_blocks(ended: Settlement, now: datetime) -> list[RenderableType]:
     return blocks
 
 
-def delegated(session: Session, task: Task) -> None:
+def delegated(session: Session, task: Task | Delegated) -> None:
     """Tells of a task that was just given."""
+    asleep = isinstance(task, Delegated) and not task.wakeable
+    unread = [Text(unwakeable(task.agent), style="yellow")] if asleep else []
     session.out.result(
         task,
         Facts(
@@ -94,6 +97,7 @@ def delegated(session: Session, task: Task) -> None:
                 ("deadline", when(task.deadline, session.now())),
             ]
         ),
+        *unread,
     )
 
 

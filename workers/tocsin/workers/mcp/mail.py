@@ -231,7 +231,7 @@ async def reply(call: ToolCall, message: MessageId, body: Words, key: Key = None
 async def roster(call: ToolCall) -> Answer:
     """See who is in your herd: names, roles, whether a process of each runs, its open tasks, unread
     mail, last progress, and which questions wait for it. Use the names in message, ask and
-    delegate.
+    delegate. Of one that is unwakeable, mail waits until it looks by itself.
     """
     agent = await call.agent()
     await call.works()
@@ -254,6 +254,8 @@ async def roster(call: ToolCall) -> Answer:
 def _line(each: AgentInfo, me: str) -> str:
     words = [each.state] if each.state != "open" else []
     words.append("a process is running" if each.present else "no process is running")
+    words += [] if each.wakeable else ["unwakeable"]
+    words += [f"{len(each.sessions)} live sessions"] if len(each.sessions) > 1 else []
     words += [f'role "{one_line(each.role)}"'] if each.role else []
     words += [f'label "{one_line(each.label)}"'] if each.label else []
     words += [f"open task {', '.join(each.tasks)}"] if each.tasks else []

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from tocsin.broker import Settlement, Task
 from tocsin.broker.framing import one_line, quoted
+from tocsin.broker.rendering import unwakeable
 from tocsin.broker.settings_files import resolve_runner
 from tocsin.workers.mcp.arguments import (
     AgentName,
@@ -80,6 +81,7 @@ async def delegate(
         key=key,
     )
     told = "You will be woken when it ends." if watch else "Its end will be in your inbox."
+    told += "" if task.wakeable else f" {unwakeable(agent)}"
     return Answer(f"Delegated {task.id} to {agent}. {told}", {"task": _task(task)})
 
 

@@ -41,7 +41,10 @@ function causes.message(id, look)
   local m = pick(key.message(id), { 'kind', 'sender', 'sender_generation', 'to', 'was', 'seq', 'task',
     'state', 'by', 'body', 'wakes', 'accepted_at', 'shown_at', 'taken_at', 'handled_at', 'ended_at',
     'comes_at', 'attempts', 'error', 'reason', 'request', 'opened_at', 'closed_at', 'answered_by',
-    'reply', 'reply_to', 'silence', 'wake:bell', 'damaged', 'forwarded_at', 'there', 'there_at' })
+    'reply', 'reply_to', 'silence', 'damaged', 'forwarded_at', 'there', 'there_at' })
+  for field, value in pairs(m.kind and read(key.message(id)) or {}) do
+    if string.find(field, '^wake:') then m[field] = value end
+  end
   local task, episode = string.match(id, '^msg_reminder_(.+)_(%d+)$')
   if not m.kind and task then   -- nobody was handed it yet: its marker is all there is
     task = 'task_' .. task

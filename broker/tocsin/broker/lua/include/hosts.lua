@@ -1,6 +1,7 @@
 -- Sessions of hosts that serve an agent, and the paths by which it can be woken. In its record:
---   sessions          JSON: of each session its host, session, state, since, paths in its order, the
---                     instances that spoke for it, and whether the parent was told of it beside another
+--   sessions          JSON: of each session (FIELDS) what it is, its paths in its order, the instances
+--                     that spoke for it, until when that alone is a sign of its life, and whether the
+--                     parent was told of it beside another
 --   paths             JSON: of each path when a try by it was last confirmed (0: never), and how many
 --                     in a row came to nothing since
 --   waits:<instance>  this instance has waited for a turn
@@ -9,6 +10,7 @@
 -- What confirms a try is that the mail is handed over after it.
 
 local VAIN, PATHS, SESSIONS = 3, 20, 50
+local FIELDS = { 'host', 'session', 'state', 'since', 'paths', 'instances', 'lasts', 'announced' }
 local TRY = '^(%d+) (%a+) (%d+) (%S+) ?(.*)$'
 
 local function decoded(json)
@@ -16,19 +18,46 @@ local function decoded(json)
   return ok and type(found) == 'table' and found or {}
 end
 
--- The sessions that are alive, oldest first: an instance that spoke for them is.
+-- Whether an instance that spoke for a session is a sign of its life. One that does not renew its lease
+-- is shared by all commands of its seat, and speaks for a session no longer than its own words do.
+local function speaks(agent, instance, lasts)
+  local ends = tonumber(redis.call('ZSCORE', key.instances(agent), instance) or 0)
+  return ends > wall and (ends >= FOREVER or tonumber(lasts) > wall or
+    redis.call('HEXISTS', key.agent(agent), 'loops:' .. instance) == 1)
+end
+
+-- A session as it is stored; nil of what is damaged.
+local function session_of(row)
+  if type(row) ~= 'table' or #row ~= #FIELDS then return end
+  local session = {}
+  for i, field in ipairs(FIELDS) do session[field] = row[i] end
+  return session
+end
+
+-- The sessions that are alive, oldest first.
 function hosts.live(agent, json)
   local live = {}
-  for _, each in ipairs(decoded(json)) do
-    local instances = {}
-    for instance in string.gmatch(each.instances, '%S+') do
-      local ends = redis.call('ZSCORE', key.instances(agent), instance)
-      if ends and tonumber(ends) > wall then instances[#instances + 1] = instance end
+  for _, row in ipairs(decoded(json)) do
+    local each, instances = session_of(row), {}
+    for instance in string.gmatch(each and each.instances or '', '%S+') do
+      if speaks(agent, instance, each.lasts) then instances[#instances + 1] = instance end
     end
-    each.instances, each.instance = table.concat(instances, ' '), instances[#instances]
-    if each.instance then live[#live + 1] = each end
+    if #instances > 0 then
+      each.instances, each.instance = table.concat(instances, ' '), instances[#instances]
+      live[#live + 1] = each
+    end
   end
   return live
+end
+
+local function keep(live)
+  local rows = {}
+  for i, each in ipairs(live) do
+    rows[i] = {}
+    for n, field in ipairs(FIELDS) do rows[i][n] = each[field] end
+  end
+  if #rows == 0 then return redis.call('HDEL', key.agent(args.agent), 'sessions') end
+  redis.call('HSET', key.agent(args.agent), 'sessions', cjson.encode(rows))
 end
 
 -- As rows.
@@ -42,6 +71,14 @@ end
 
 local function is_proven(known) return known ~= nil and known[1] > 0 and known[2] < VAIN end
 
+local function paths_of(json)
+  local paths = decoded(json)
+  for path, each in pairs(paths) do
+    if type(each) ~= 'table' or type(each[1]) ~= 'number' or type(each[2]) ~= 'number' then paths[path] = nil end
+  end
+  return paths
+end
+
 local function path_of(agent, known, sessions)
   if known.state ~= 'open' then return '' end
   if known.turn_state then return 'turn' end
@@ -52,7 +89,7 @@ local function path_of(agent, known, sessions)
   for _, waits in ipairs(redis.call('HMGET', key.agent(agent), unpack(instances))) do
     if waits then return 'bell' end
   end
-  local paths = decoded(known.paths)
+  local paths = paths_of(known.paths)
   for _, each in ipairs(sessions) do
     for path in string.gmatch(each.paths, '%S+') do
       if is_proven(paths[path]) then return path end
@@ -77,7 +114,7 @@ local function prove(id, path, try)
   if not at then return end
   redis.call('HSET', key.message(id), 'wake:' .. path,
     table.concat({ at, result, times, string.format('%.0f', now), detail }, ' '))
-  local paths = decoded(redis.call('HGET', key.agent(args.agent), 'paths'))
+  local paths = paths_of(redis.call('HGET', key.agent(args.agent), 'paths'))
   if not is_proven(paths[path]) then
     journal('path_proven', { agent = args.agent, path = path, message = id })
   end
@@ -103,7 +140,7 @@ end
 
 -- A try to wake the caller for this mail, made at `at`.
 function hosts.tried(path, ok, at, mail_of, detail)
-  local paths = decoded(redis.call('HGET', key.agent(args.agent), 'paths'))
+  local paths = paths_of(redis.call('HGET', key.agent(args.agent), 'paths'))
   local known, count = paths[path], 0
   for _ in pairs(paths) do count = count + 1 end
   if not known and count >= PATHS then
@@ -133,8 +170,8 @@ end
 local function announce(live)
   local new = false
   for i = 2, #live do
-    new = new or not live[i].announced
-    live[i].announced = true
+    new = new or live[i].announced == 0
+    live[i].announced = 1
   end
   if not new then return end
   local nth = redis.call('HINCRBY', key.agent(args.agent), 'sessions_told', 1)
@@ -143,6 +180,16 @@ local function announce(live)
   journal('sessions', { agent = args.agent, sessions = sessions })
   mail.notice('msg_sessions_' .. args.agent .. '_' .. me.generation .. '_' .. nth, 'parent', false, nil, nil,
     { about = 'sessions', agent = args.agent, sessions = sessions })
+end
+
+-- Instances in the order in which they spoke last.
+local function joined_by(instances, instance)
+  local others = {}
+  for each in string.gmatch(instances, '%S+') do
+    if each ~= instance then others[#others + 1] = each end
+  end
+  others[#others + 1] = instance
+  return table.concat(others, ' ')
 end
 
 -- A session of the caller as it is now: the others that are alive.
@@ -155,20 +202,16 @@ function hosts.report(host, session, state, paths)
     live = others
     if mine then journal('session_ended', { agent = args.agent, host = host, session = session }) end
   elseif mine then
-    mine.instances = string.gsub(' ' .. mine.instances .. ' ', ' ' .. args.instance .. ' ', ' ', 1) .. args.instance
+    mine.instances = joined_by(mine.instances, args.instance)
   else
-    mine = { host = host, session = session, since = now, instances = args.instance }
+    mine = { host = host, session = session, since = now, instances = args.instance, announced = 0 }
     live[#live + 1] = mine
     if #live > SESSIONS then table.remove(live, 1) end
     journal('session_started', { agent = args.agent, host = host, session = session })
   end
-  if mine then mine.state, mine.paths = state, paths end
+  if mine then mine.state, mine.paths, mine.lasts = state, paths, manual and 0 or wall + tonumber(herd.lease) end
   announce(live)
-  if #live > 0 then
-    redis.call('HSET', key.agent(args.agent), 'sessions', cjson.encode(live))
-  else
-    redis.call('HDEL', key.agent(args.agent), 'sessions')
-  end
+  keep(live)
   local status = 'idle'
   for _, each in ipairs(live) do
     if each.state == 'working' then status = 'working' end
