@@ -18,6 +18,7 @@ from tests.acceptance.test_lost_answers import LOST, behind, cut, proxy
 from tests.fleets import command, key_of
 from tests.requirements import proves
 from tests.topologies import free_port
+from tests.turning import employ
 from tests.waiting import wait_until_async
 from tocsin.broker import AsyncBroker, AsyncParent, HerdSettings, Missed, ScaledClock, plans
 from tocsin.broker.clock import to_ms
@@ -292,3 +293,15 @@ async def test_registries_of_rq_are_cleaned_once_for_each_slot(herd, broker, rq,
     assert "registries" not in await herd.scheduler.tick()
     assert (await herd.later(minutes=10))["registries"] == 1
     queue.delete()
+
+
+async def test_registries_of_rq_are_cleaned_where_turns_alone_use_it(herd, rq, fleet_name):
+    """Also of a fleet that plans nothing."""
+    queue = Queue(fleet_name, connection=rq)
+    rq.zadd(queue.finished_job_registry.key, {"old": 1})
+    assert "registries" not in await herd.later(minutes=10)
+    await employ(herd)
+    await herd.parent.delegate("coder", "write it")
+    assert (await herd.later(seconds=5))["turns_launched"] == 1
+    assert (await herd.later(minutes=10))["registries"] == 1
+    queue.delete(delete_jobs=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -48,9 +48,16 @@ class AsyncPlanning(AsyncPartitionedDuty):
 
     name = "plans"
 
-    def __init__(self, broker: AsyncBroker, rq_url: str | None = None) -> None:
-        """`rq_url`: the plain server of RQ; None: the fleet's, if that is one."""
+    def __init__(
+        self,
+        broker: AsyncBroker,
+        rq_url: str | None = None,
+        uses_rq: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`rq_url`: the plain server of RQ; None: the fleet's, if that is one. `uses_rq`: whether
+        something else of this scheduler puts jobs there, whose registries are to be cleaned."""
         super().__init__(broker)
+        self._uses_rq = uses_rq
         self._most = AT_ONCE
         self._rq_url = rq_url
         self.bell = keys.doorbell(broker.name), "plan"
@@ -109,10 +116,11 @@ class AsyncPlanning(AsyncPartitionedDuty):
         self, planned: dict[tuple[str, str], datetime], now: datetime, counts: Counter[str]
     ) -> set[tuple[str, str]] | None:
         """The plans that rq-scheduler says are due, once it knows of all; None: it is not there."""
-        if not planned and self._chores is None:
+        used = bool(planned) or self._uses_rq()
+        if not used and self._chores is None:
             return None
         try:
-            if self._chores is not None and not planned:  # nothing of it is left there
+            if self._chores is not None and not used:  # nothing of it is left there
                 await self._chores.due({}, now)
                 self._chores = None
                 return None

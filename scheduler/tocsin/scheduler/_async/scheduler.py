@@ -51,11 +51,12 @@ class AsyncScheduler:
         self.name = make_id("sched")
         """The id under which this scheduler reports."""
         self._timers = AsyncTimers(broker)
+        launching = AsyncLaunching(broker, rq_url)
         self._duties: list[AsyncDuty] = [
             self._timers,
             AsyncForwarding(broker),
-            AsyncPlanning(broker, rq_url),
-            AsyncLaunching(broker, rq_url),
+            AsyncPlanning(broker, rq_url, lambda: launching.has_launched),
+            launching,
         ]
         if repair_every is not None:
             self._duties.append(AsyncRepair(broker, repair_every))

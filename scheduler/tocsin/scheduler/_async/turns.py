@@ -143,6 +143,11 @@ class AsyncLaunching(AsyncPartitionedDuty):
         self.step()
         return done
 
+    @property
+    def has_launched(self) -> bool:
+        """Whether it has put a job into a queue of RQ."""
+        return self._queues is not None
+
     def _open(self) -> Queues:
         if self._queues is None:
             from tocsin.scheduler.launching import Queues  # RQ is slow to import, and rarely needed

@@ -53,11 +53,12 @@ class Scheduler:
         self.name = make_id("sched")
         """The id under which this scheduler reports."""
         self._timers = Timers(broker)
+        launching = Launching(broker, rq_url)
         self._duties: list[Duty] = [
             self._timers,
             Forwarding(broker),
-            Planning(broker, rq_url),
-            Launching(broker, rq_url),
+            Planning(broker, rq_url, lambda: launching.has_launched),
+            launching,
         ]
         if repair_every is not None:
             self._duties.append(Repair(broker, repair_every))
