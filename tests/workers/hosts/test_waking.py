@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import stat
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_until
+from tocsin.workers import channels
 from tocsin.workers.hosts import claude_code, codex, generic
 from tocsin.workers.hosts.doorbell import SessionFiles
 from tocsin.workers.hosts.waking import attempt, chain, record_of_environment
@@ -46,6 +48,24 @@ def test_a_waiter_is_woken_by_what_is_written(files):
     )
     wait_until(lambda: attempt("stop-hook", files, {}, TEXT).ok, "the reader to be woken")
     assert reader.communicate(timeout=10)[0] == TEXT + "\n"
+
+
+async def test_a_channel_is_open_as_long_as_the_hosts_own_server_reads(
+    files, tmp_path, monkeypatch
+):
+    """It is a path of the session then alone; each text arrives as one line, in order."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    record, told = {"host_pid": os.getpid()}, asyncio.Queue[str]()
+    assert chain(claude_code.CHAIN, record) == ["stop-hook"]
+    async with channels.opened(os.getpid(), told.put):
+        assert chain(claude_code.CHAIN, record) == ["stop-hook", "channel"]
+        assert chain(claude_code.CHAIN, {"host_pid": 1}) == ["stop-hook"]
+        for text in (TEXT, "two\nlines"):
+            assert attempt("channel", files, record, text).ok
+        assert await asyncio.wait_for(told.get(), 10) == TEXT
+        assert await asyncio.wait_for(told.get(), 10) == "two lines"
+    assert chain(claude_code.CHAIN, record) == ["stop-hook"]
+    assert not attempt("channel", files, record, TEXT).ok
 
 
 def test_codex_queues_it(files, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 from tests.waiting import wait_until_async
 from tests.workers.mcp.desk import PROGRAM, environment, hosted, initialize, joined, serving
 from tocsin.broker import AsyncBroker
+from tocsin.workers import channels, lineage
 
 STARTS = 60.0  # seconds that a process may take to start on a busy machine
 
@@ -82,15 +83,18 @@ class Host:
             self.process.stdin.write(text.encode("utf-8", "surrogateescape") + b"\n")
         await self.process.stdin.drain()
 
+    async def next(self):
+        """The next message."""
+        assert self.process.stdout is not None
+        message = json.loads(await asyncio.wait_for(self.process.stdout.readline(), STARTS))
+        assert message["jsonrpc"] == "2.0"
+        return message
+
     async def answer(self, number):
         """The answer to a request; every line before it is JSON-RPC, too."""
-        assert self.process.stdout is not None
-        while True:
-            line = await asyncio.wait_for(self.process.stdout.readline(), STARTS)
-            message = json.loads(line)
-            assert message["jsonrpc"] == "2.0"
-            if message.get("id") == number:
-                return message
+        while (message := await self.next()).get("id") != number:
+            pass
+        return message
 
     async def end(self):
         """Closes stdin, and looks at what stdout still held; all that stderr got."""
@@ -153,6 +157,31 @@ async def test_stdout_is_json_rpc_whatever_fails(url, tmp_path):
         assert host.process.returncode == 0, errors
         for secret in ("p%40ss-word", "p@ss-word", token):
             assert secret not in errors + json.dumps(result), why
+
+
+async def test_a_channel_is_said_to_the_host_unasked(url, tmp_path, monkeypatch):
+    """With `--channel` it offers one, and what a listener says there its host is told; without, it
+    neither offers nor opens any."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    env = os.environ | {"TOCSIN_URL": url, "TOCSIN_SEAT": "release-42/scout"}
+    hosts = [
+        await Host.start(tmp_path / f"log-{number}", env, *options)
+        for number, options in enumerate(([], ["--channel"]))
+    ]
+    for host in hosts:
+        await host.write(initialize(), {"jsonrpc": "2.0", "method": "notifications/initialized"})
+    offers = [(await host.answer(0))["result"]["capabilities"] for host in hosts]
+    assert "experimental" not in offers[0] or not offers[0]["experimental"]
+    assert offers[1]["experimental"] == {"claude/channel": {}}
+    me = lineage.host_of([(os.getpid(), "pytest")])
+    assert channels.is_open(me)
+    assert channels.say(me, "Tocsin: a message\nwaits for you")
+    told = await hosts[1].next()
+    assert told["method"] == "notifications/claude/channel"
+    assert told["params"] == {"content": "Tocsin: a message waits for you"}
+    for host in hosts:
+        await host.end()
+    assert not channels.is_open(me)
 
 
 async def test_a_host_that_is_killed_leaves_the_question_open(broker, parent, url, tmp_path):

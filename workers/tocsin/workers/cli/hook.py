@@ -172,7 +172,7 @@ def _add_listen(group: typer.Typer, name: str) -> None:
         is something to say to the host, is told on stdin what the host does,
         and ends with it.
         """
-        from tocsin.workers.hosts import lineage
+        from tocsin.workers import lineage
         from tocsin.workers.hosts.doorbell import SessionFiles
         from tocsin.workers.hosts.listening import Listener
         from tocsin.workers.hosts.listening import listen as serve

@@ -67,6 +67,14 @@ def mcp(
             "others 45.",
         ),
     ] = None,
+    channel: Annotated[
+        bool,
+        typer.Option(
+            "--channel",
+            envvar="TOCSIN_CHANNEL",
+            help="On stdio: a channel of Claude Code, by which its session can be woken.",
+        ),
+    ] = False,
     health: Annotated[
         bool,
         typer.Option(
@@ -107,7 +115,7 @@ def mcp(
     else:
         from tocsin.workers.mcp.stdio import serve_stdio
 
-        asyncio.run(serve_stdio(lambda: _place(session), seconds))
+        asyncio.run(serve_stdio(lambda: _place(session), seconds, channel=channel))
 
 
 def _place(session: Session) -> Place:

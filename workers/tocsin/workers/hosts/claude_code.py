@@ -24,7 +24,7 @@ __all__ = ["CHAIN", "NAME", "context", "go_on", "hooks", "settings_path"]
 
 NAME = "claude-code"
 
-CHAIN: tuple[str, ...] = ("stop-hook", "tmux")
+CHAIN: tuple[str, ...] = ("stop-hook", "channel", "tmux")
 
 PATIENCE = 10
 """Seconds after which the host ends a hook that hangs."""

@@ -76,12 +76,17 @@ class Listener:
         self._staying = staying
         self._say = say
         self._record = files.record
-        self._chain = list(paths) if say else chain(paths, self._record)
+        self._paths = list(paths)
         self._signal = Signal()
         self._heard: deque[dict[str, Any]] = deque()
         self._stopped = False
         self._rung: dict[str, tuple[int, float]] = {}
         self._reported: str | None = None
+
+    @property
+    def _chain(self) -> list[str]:
+        """The paths that its session has now: a channel opens after it began."""
+        return self._paths if self._say else chain(self._paths, self._record)
 
     def run(self) -> None:
         """Listens. The files it leaves are those of a session that has ended: none."""
@@ -194,8 +199,9 @@ class Listener:
 
     def _try(self, agent: Agent, ids: list[str], text: str, first: int) -> None:
         """The paths in order, until one takes it. What took it before in vain comes last."""
-        turned = first % len(self._chain) if self._chain else 0
-        for path in self._chain[turned:] + self._chain[:turned]:
+        paths = self._chain
+        turned = first % len(paths) if paths else 0
+        for path in paths[turned:] + paths[:turned]:
             tried = attempt(path, self._files, self._record, text)
             agent.report_wake(path, tried.ok, ids, tried.detail or None)
             if tried.ok:

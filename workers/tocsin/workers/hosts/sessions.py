@@ -17,7 +17,7 @@ from typing import Any
 
 from tocsin.broker import Child, Parent
 from tocsin.broker.errors import BrokerError
-from tocsin.workers.hosts import lineage
+from tocsin.workers import lineage
 from tocsin.workers.hosts.answering import Answering, blind
 from tocsin.workers.hosts.doorbell import SILENT, WORKING, Handed, SessionFiles, others
 from tocsin.workers.hosts.events import Event, Host, Moment

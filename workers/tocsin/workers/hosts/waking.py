@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tocsin.workers import channels
 from tocsin.workers.hosts.doorbell import SessionFiles, is_running
 
 _PATIENCE = 20.0
@@ -48,6 +49,7 @@ def chain(paths: Sequence[str], record: Record) -> list[str]:
     """Those of a host's paths that this session has, in order."""
     needs = {"tmux": "tmux" in record, "command": "command" in record}
     needs["queue"] = _program("codex") is not None
+    needs["channel"] = channels.is_open(record.get("host_pid"))
     return [path for path in paths if needs.get(path, True)]
 
 
@@ -61,6 +63,13 @@ def _stop_hook(files: SessionFiles, record: Record, text: str) -> Tried:
     if files.write_pipe(text + "\n"):
         return Tried(True, "")
     return Tried(False, "no hook of this session waits")
+
+
+def _channel(files: SessionFiles, record: Record, text: str) -> Tried:
+    """The host's own MCP server says it, and the host takes it up if its user lets it."""
+    if channels.say(record["host_pid"], text):
+        return Tried(True, "")
+    return Tried(False, "its MCP server is gone")
 
 
 def _queue(files: SessionFiles, record: Record, text: str) -> Tried:
@@ -131,6 +140,7 @@ def _run(words: Sequence[str]) -> Tried:
 
 _PATHS: dict[str, Callable[[SessionFiles, Record, str], Tried]] = {
     "stop-hook": _stop_hook,
+    "channel": _channel,
     "queue": _queue,
     "command": _command,
     "tmux": _tmux,

@@ -11,11 +11,14 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
 
+from tocsin.workers import channels, lineage
 from tocsin.workers.mcp.clients import Patience, limit_of
 from tocsin.workers.mcp.server import Context, build
 from tocsin.workers.mcp.visitors import Place, Resident
@@ -29,10 +32,13 @@ def _patience(limit: float | None, context: Context) -> Patience:
     return Patience(limit_of(name) if limit is None else limit)
 
 
-async def serve_stdio(find: Callable[[], Place], limit: float | None = None) -> None:
+async def serve_stdio(
+    find: Callable[[], Place], limit: float | None = None, *, channel: bool = False
+) -> None:
     """Serves the agent that `find` names until stdin ends or a signal comes.
 
-    `limit`: seconds that a call may wait, whoever the client is.
+    `limit`: seconds that a call may wait, whoever the client is. `channel`: whoever listens for the
+    session may have words said to its host, unasked (`channels`).
     """
     resident = Resident(find)
     server = build(lambda _: resident, partial(_patience, limit))
@@ -42,8 +48,20 @@ async def serve_stdio(find: Callable[[], Place], limit: float | None = None) -> 
         loop.add_signal_handler(number, told.set)
 
     async def serve() -> None:
-        async with stdio_server() as (incoming, outgoing):
-            await server.run(incoming, outgoing, server.create_initialization_options())
+        async with stdio_server() as (incoming, outgoing), AsyncExitStack() as stack:
+
+            async def tell(text: str) -> None:
+                said = JSONRPCNotification(
+                    jsonrpc="2.0", method=channels.METHOD, params={"content": text}
+                )
+                await outgoing.send(SessionMessage(said))
+
+            if channel:
+                host = lineage.host_of(lineage.ancestors())
+                await stack.enter_async_context(channels.opened(host, tell))
+            offers = {channels.CAPABILITY: dict[str, object]()} if channel else None
+            options = server.create_initialization_options(experimental_capabilities=offers)
+            await server.run(incoming, outgoing, options)
 
     serving = asyncio.create_task(serve())
     stopping = asyncio.create_task(told.wait())
