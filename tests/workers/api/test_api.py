@@ -228,13 +228,28 @@ async def test_nothing_secret_is_logged(api, herd, caplog):
     assert herd.parent.token not in own and herd.scout.token not in own
 
 
+async def test_a_bell_lasts_as_long_as_it_is_told(api, herd):
+    """Nothing arrived: it says so in time. A stranger hears none, and a client may go."""
+    headers = bearer(herd.scout) | {"Prefer": "wait=0.2"}
+    url = f"{api.base}/api/v1/bell"
+    rings = [(await api.http.get(url, headers=headers)).json()["result"]["rang"] for _ in range(3)]
+    assert rings[-1] is False
+    asked = asyncio.create_task(api.http.get(url, headers=bearer(herd.scout)))
+    while not asked.done():
+        await herd.parent.message("scout", "hello")
+        await asyncio.wait({asked}, timeout=0.2)
+    assert (await asked).json() == {"result": {"rang": True}}
+    wrong = bearer(herd.scout) | {"Authorization": f"Bearer {herd.name}/scout:tok_{'a' * 43}"}
+    assert (await api.http.get(url, headers=wrong)).status_code == 401
+
+
 async def test_the_document_is_true(api, herd):
     """OpenAPI 3.1, valid; every operation is in it, and answers fit their schemas."""
     answer = await api.http.get(f"{api.base}/api/v1/openapi.json")
     document = answer.json()
     validate(document)
     paths = {name.removeprefix("/api/v1/") for name in document["paths"]}
-    assert paths == {*OPERATIONS, "seat"}
+    assert paths == {*OPERATIONS, "seat", "bell"}
     await herd.scout.message("parent", "Hello")
     seat = (await api.http.get(f"{api.base}/api/v1/seat", headers=bearer(herd.scout))).json()
     assert (seat["result"]["agent"], seat["result"]["fleet"]) == ("scout", herd.parent.broker.name)

@@ -18,10 +18,12 @@ from tests.workers.api.conftest import standing
 from tests.workers.cli.conftest import Cli
 from tests.workers.mcp.desk import initialize, request
 from tocsin.broker import Broker, errors
+from tocsin.broker.signals import Signal
 from tocsin.workers.addresses import check_address
 from tocsin.workers.remote import Remote, RemoteChild, RemoteParent
 
 SCOUT = ("--seat", "release-42/scout")
+LONG = 30.0
 
 
 @pytest.fixture
@@ -46,6 +48,26 @@ def far(seats):
     yield join
     for line in lines:
         line.close()
+
+
+def test_a_bell_far_away_is_heard(address, far):
+    """What arrives wakes who listens, at once and also what is quiet; nothing rings for nothing."""
+    parent, scout = far(address, "parent"), far(address, "scout")
+    signal = Signal()
+    with scout.hear_arrivals(signal):
+        while signal.wait(0.5):  # what came before the server listened is looked for
+            signal.clear()
+        parent.message("scout", "look here")
+        assert signal.wait(LONG)
+        [found] = scout.look()
+        assert found.wakes
+        signal.clear()
+        task = parent.delegate("scout", "work")
+        assert signal.wait(LONG)
+        signal.clear()
+        scout.inbox()
+        parent.cancel(task.id)
+        assert signal.wait(LONG)
 
 
 @proves("P12")

@@ -13,10 +13,12 @@ import json
 import math
 import random
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NoReturn, cast
 
 import httpcore2
@@ -36,6 +38,7 @@ from tocsin.broker.errors import (
 )
 from tocsin.broker.ids import PARENT, hash_token, make_id
 from tocsin.broker.requests import check_message
+from tocsin.broker.signals import Settable
 from tocsin.broker.validation import check_choice, check_timeout
 from tocsin.workers.addresses import check_address, operators_own
 from tocsin.workers.operations import ELSEWHERE, OPERATIONS, Operation
@@ -47,7 +50,7 @@ _SLACK = 15.0
 """Seconds after that in which it must be answered."""
 
 _LONGEST_ANSWER = 64 * 1024 * 1024
-_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+_PAUSE, _LONGEST_PAUSE, _LONGEST_QUIET = 0.1, 1.0, 10.0
 _AWAY = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
 
 
@@ -61,6 +64,7 @@ class Remote:
         self._name = f"{herd}/{agent}"
         self.token = token
         self._unseen = unseen
+        self._closed = False
         trusted = ssl.create_default_context() if self._address.startswith("https") else None
         self._pool = httpcore2.ConnectionPool(
             ssl_context=trusted, max_connections=4, keepalive_expiry=20
@@ -71,6 +75,7 @@ class Remote:
 
     def close(self) -> None:
         """Closes the connections."""
+        self._closed = True
         self._pool.close()
 
     def join(self) -> RemoteParent | RemoteChild:
@@ -86,6 +91,12 @@ class Remote:
             seat["generation"],
         )
         return (RemoteParent if seat["agent"] == PARENT else RemoteChild)(self, caller)
+
+    def rang(self) -> bool:
+        """Whether something arrives for the agent, or may have, in the time of one call."""
+        headers = {"Prefer": f"wait={HOLD:g}"}
+        found = self._exchange("bell", "GET", None, headers, HOLD + _SLACK)
+        return bool(self._asked("bell", found)["result"]["rang"])
 
     def now(self) -> datetime:
         """The fleet's time."""
@@ -147,6 +158,8 @@ class Remote:
                     return status, said
                 problem, pause = f"it answers {status}", max(pause, after)
             rest = random.uniform(pause / 2, pause)
+            if self._closed:
+                raise Unavailable(name, "the line was closed")
             if time.monotonic() + rest >= ends:
                 raise Unavailable(
                     name, f"{self._address} did not answer within {patience:g} s: {problem}"
@@ -215,13 +228,34 @@ def _refusal(name: str, status: int, error: Mapping[str, Any], address: str) -> 
     return InvalidInput(operation, text) if status < 500 else Unavailable(operation, text)
 
 
-class _NoBroker:
-    """In the place of the broker, which is far away: bells ring there."""
+class _FarBroker:
+    """In the place of the broker, whose bells ring at the server."""
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
 
     @contextmanager
-    def hear(self, channel: str, topic: str, waiter: object) -> Iterator[None]:
-        """Nothing rings here; who waits looks again after a while."""
-        yield
+    def hear(self, channel: str, topic: str, waiter: Settable) -> Iterator[None]:
+        """Of the agent's own arrivals the server tells. For all else who waits looks again."""
+        over = threading.Event()
+        if topic == "arrived":
+            listen = partial(self._listen, waiter, over)
+            threading.Thread(target=listen, name="tocsin-bell", daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
+
+    def _listen(self, waiter: Settable, over: threading.Event) -> None:
+        pause = _PAUSE
+        while not over.is_set():
+            try:
+                if self._remote.rang():
+                    waiter.set()
+                pause = _PAUSE
+            except Exception:  # who waits will be told, by a call of its own
+                over.wait(pause)
+                pause = min(2 * pause, _LONGEST_QUIET)
 
     def forget(self, agent: object) -> None:
         """Nothing is renewed here."""
@@ -308,7 +342,7 @@ class RemoteParent(_RemoteAgent, Parent):
     """A parent whose operations run at a server of Tocsin."""
 
     def __init__(self, remote: Remote, caller: Caller) -> None:
-        super().__init__(cast("Broker", _NoBroker()), caller, remote.token)
+        super().__init__(cast("Broker", _FarBroker(remote)), caller, remote.token)
         self._remote = remote
 
     def wait(
@@ -331,7 +365,7 @@ class RemoteChild(_RemoteAgent, Child):
     """A child whose operations run at a server of Tocsin."""
 
     def __init__(self, remote: Remote, caller: Caller) -> None:
-        super().__init__(cast("Broker", _NoBroker()), caller, remote.token)
+        super().__init__(cast("Broker", _FarBroker(remote)), caller, remote.token)
         self._remote = remote
 
 

@@ -31,6 +31,7 @@ from tocsin.broker.clock import ScaledClock, from_ms
 from tocsin.broker.errors import BrokerError, HerdClosed, InvalidInput
 from tocsin.broker.ids import repeating
 from tocsin.broker.requests import check_message
+from tocsin.broker.signals import AsyncSignal
 from tocsin.broker.validation import check_text, check_timeout
 from tocsin.workers.mcp.gate import API, VISITOR
 from tocsin.workers.mcp.openapi import document
@@ -86,6 +87,7 @@ def routes(broker: AsyncBroker) -> list[Route]:
     return [
         Route(f"{API}openapi.json", doors.described),
         Route(f"{API}seat", doors.seat),
+        Route(f"{API}bell", doors.bell),
         Route(f"{API}{{operation}}", doors.operation, methods=["POST"]),
     ]
 
@@ -137,6 +139,20 @@ class Doors:
             "now": now.isoformat(),
         }
         return JSONResponse({"result": found})
+
+    async def bell(self, request: Request) -> Response:
+        """Whether mail arrived for the agent while the call lasted, or may have."""
+        signal = AsyncSignal()
+        try:
+            async with _agent(request.scope[VISITOR], request, seen=False) as agent:
+                await agent.look(limit=1)  # the token is proved
+                with agent.hear_arrivals(signal):
+                    rang = await _unless_gone(signal.wait(_patience(request)), request)
+        except BrokerError as error:
+            return refused(error)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        return JSONResponse({"result": {"rang": rang}})
 
     async def operation(self, request: Request) -> Response:
         """One call of an operation."""
@@ -199,14 +215,19 @@ async def _read(name: str, guest: Guest, request: Request) -> _Call:
     key = request.headers.get("idempotency-key")
     if key is not None:
         check_text(name, "Idempotency-Key", key)
-    prefer = _PREFER.search(request.headers.get("prefer", ""))
-    wait = min(float(prefer[1]), LONGEST_WAIT) if prefer else LONGEST_WAIT
+    wait = _patience(request)
     for field in ("timeout", "wait"):
         if given.get(field) is not None:
             seconds = check_timeout(name, field, given[field])
             assert seconds is not None
             given[field] = wait = min(wait, seconds)
     return _Call(operation, method, listed, given, key, wait)
+
+
+def _patience(request: Request) -> float:
+    """Seconds that a call may last."""
+    prefer = _PREFER.search(request.headers.get("prefer", ""))
+    return min(float(prefer[1]), LONGEST_WAIT) if prefer else LONGEST_WAIT
 
 
 @asynccontextmanager

@@ -70,6 +70,18 @@ _SEAT: dict[str, Any] = {
     },
 }
 
+_BELL: dict[str, Any] = {
+    "type": "object",
+    "required": ["result"],
+    "properties": {
+        "result": {
+            "type": "object",
+            "required": ["rang"],
+            "properties": {"rang": {"type": "boolean"}},
+        }
+    },
+}
+
 _HEADERS = [
     {
         "name": "Idempotency-Key",
@@ -107,6 +119,14 @@ def document() -> dict[str, Any]:
             "operationId": "seat",
             "summary": "Whom the token proves, of which fleet, and what time it is there.",
             "responses": _responses(_SEAT),
+        }
+    }
+    paths[f"{API}bell"] = {
+        "get": {
+            "operationId": "bell",
+            "summary": "Whether mail arrived for the agent while this call lasted, or may have.",
+            "parameters": [_PREFER],
+            "responses": _responses(_BELL),
         }
     }
     return {
