@@ -21,9 +21,11 @@ import json, os, sys, threading
 from pathlib import Path
 from tocsin.workers.child.keeper import Keeper
 
-heard, over = {"stdout": b"", "stderr": b""}, threading.Event()
+heard, over, up = {"stdout": b"", "stderr": b""}, threading.Event(), threading.Event()
 def hear(stream, data):
     heard[stream] += data
+    if b"up" in heard["stdout"]:
+        up.set()
 
 words, folder, mode = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 (folder / "prompt.txt").write_text("the prompt")
@@ -32,7 +34,7 @@ keeper.start(words, cwd=folder, env={"PATH": os.environ["PATH"], "A": "1"},
              stdin=folder / "prompt.txt", grace=0.2, heard=hear, ended=over.set)
 print(keeper.pid, flush=True)
 if mode == "stop":
-    sys.stdin.readline()
+    up.wait()
     import signal
     keeper.signal(signal.SIGTERM)
 over.wait()
