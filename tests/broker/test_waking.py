@@ -1,218 +1,280 @@
-"""Who can be woken and by what: sessions of hosts, reported tries, and what proves a path."""
+"""Waking: sessions of hosts, tries to wake them and what confirms one, and who cannot be woken."""
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 
 import pytest
 
-from tests.fleets import about, bodies, command, key_of
-from tests.turning import employ
-from tests.waiting import wait_until_async
-from tocsin.broker import errors
+from tests.fleets import Herd, command, key_of
+from tests.requirements import proves
+from tocsin.broker import AgentInfo, AsyncChild, CommandRunner, WakeTry
+from tocsin.broker.errors import Forbidden, InvalidInput
 from tocsin.broker.signals import AsyncSignal
 from tocsin.broker.testing import lapse
 
 PATH = "send-user-message"
 
 
-@pytest.fixture
-async def herd(open_herd):
-    """A herd with scout, whose session in pi can be woken by one path."""
-    herd = await open_herd("release-42", "scout", "planner")
-    await herd.scout.report_session("pi", "s-1", "idle", [PATH])
-    return herd
+async def known(herd: Herd, name: str = "planner") -> AgentInfo:
+    return next(each for each in await herd.parent.roster() if each.agent == name)
 
 
-async def known(herd, agent="scout"):
-    [found] = [each for each in await herd.parent.roster() if each.agent == agent]
-    return found
+async def tried(herd: Herd, message: str, path: str = PATH) -> WakeTry:
+    return next(each for each in (await herd.parent.receipt(message)).wake if each.path == path)
 
 
-async def known_wakeable(herd, agent):
-    return (await known(herd, agent)).wakeable
-
-
-async def tries(herd, message):
-    return {each.path: each for each in (await herd.parent.receipt(message)).wake}
-
-
-async def woken(herd, *, shown=True):
-    """A message that it was tried to wake scout for, and that it then read."""
-    sent = await herd.parent.message("scout", "look here")
-    await herd.scout.report_wake(PATH, True, [sent.message_id], "sent it")
-    if shown:
-        await herd.scout.inbox()
-    return sent.message_id
-
-
-async def test_looking_shows_nothing(herd):
-    """What waits is told in order, and neither read, begun, confirmed nor counted by that."""
-    task = await herd.parent.delegate("scout", "work")
-    steer = await herd.parent.message("scout", "stop that", delivery="steer")
-    for _ in range(3):
-        found = await herd.scout.look()
-    assert [each.message_id for each in found] == [steer.message_id, f"msg_task_{task.id[5:]}"]
-    assert [(each.kind, each.wakes, each.shown_at) for each in found] == [
-        ("message", True, None),
-        ("task", True, None),
-    ]
-    assert (await herd.parent.task(task.id)).state == "created"
-    assert len(await herd.scout.look(limit=1)) == 1
-    await herd.scout.inbox()
-    assert all(each.shown_at for each in await herd.scout.look())
-    await herd.scout.receive()
-    assert await herd.scout.look() == []
-
-
-async def test_only_mail_that_is_read_confirms_a_try(herd):
-    """A try stands in the receipt as unconfirmed until its recipient is shown the mail or takes it;
-    then its path is proven, and the agent can be woken."""
-    sent = await woken(herd, shown=False)
-    tried = (await tries(herd, sent))[PATH]
-    assert (tried.ok, tried.tries, tried.confirmed_at, tried.detail) == (True, 1, None, "sent it")
-    assert not (await known(herd)).wakeable
-    await herd.scout.look()
-    assert (await tries(herd, sent))[PATH].confirmed_at is None
-    await herd.scout.inbox()
-    assert (await tries(herd, sent))[PATH].confirmed_at == herd.clock.now()
+async def proven(herd: Herd, session: str = "s-1") -> AsyncChild:
+    """A session of planner with a path by which it was woken once."""
+    await herd.planner.report_session("pi", session, "idle", [PATH])
+    sent = await herd.parent.message("planner", "Wake up.")
+    await herd.planner.report_wake(PATH, True, [sent.message_id])
+    await (await herd.planner.receive()).ack()
     assert (await known(herd)).wake_path == PATH
-    assert "confirmed" in str(await herd.parent.why(sent))
+    return herd.planner
 
 
-async def test_a_path_that_fails_again_and_again_is_not_proven_any_more(herd):
-    """Three tries in a row that came to nothing: whoever gives it work learns so."""
-    await woken(herd)
-    assert (await known(herd)).wakeable
-    for number in (1, 2, 3):
-        assert (await known(herd)).wakeable, number
-        sent = await herd.parent.message("scout", f"number {number}")
-        await herd.scout.report_wake(PATH, number == 2, [sent.message_id], "no such session")
-    assert not (await known(herd)).wakeable
-    assert [entry.event for entry in await herd.parent.journal()].count("path_lost") == 1
-    await herd.scout.inbox()  # one of them had seemed to go well
-    assert (await known(herd)).wake_path == PATH
+async def test_a_try_is_confirmed_when_the_mail_is_shown_after_it(herd):
+    """The receipt has the try, its result and its detail; showing confirms it."""
+    await herd.planner.report_session("pi", "s-1", "idle", ["prompt", PATH])
+    sent = await herd.parent.message("planner", "Wake up.")
+    await herd.planner.report_wake("prompt", False, [sent.message_id], "connection refused")
+    await herd.planner.report_wake(PATH, True, [sent.message_id])
+    await herd.planner.report_wake(PATH, True, [sent.message_id], "queued")
 
-
-async def test_a_session_at_work_is_not_woken_in_vain(herd):
-    """What it was told meanwhile it reads when it comes to it; that speaks against no path."""
-    await woken(herd)
-    await herd.scout.report_session("pi", "s-1", "working", [PATH])
-    for _ in range(5):
-        await woken(herd, shown=False)
-    assert (await known(herd)).wakeable
-    assert (await known(herd)).status == "working"
-
-
-async def test_work_for_an_agent_that_nothing_can_wake_says_so(herd):
-    """To whoever delegates; a runner, a process in `next_turn`, a proven path are each enough."""
-    assert not (await herd.parent.delegate("scout", "work")).wakeable
-    waiting = asyncio.create_task(herd.planner.next_turn(timeout=30))
-    await wait_until_async(lambda: known_wakeable(herd, "planner"), "planner to wait for a turn")
-    given = await herd.parent.delegate("planner", "work")
-    assert (given.wakeable, given.wake_path) == (True, "bell")
-    assert await waiting is not None
-    await employ(herd)
-    assert (await herd.parent.delegate("coder", "work")).wake_path == "turn"
-    await woken(herd)
-    again = await herd.parent.delegate("scout", "more", queue=True)
-    assert (again.wakeable, again.wake_path) == (True, PATH)
-    await herd.scout.report_session("pi", "s-1", "ended")
-    assert not (await known(herd)).wakeable
-
-
-async def test_a_second_session_on_a_seat_is_announced_once(herd):
-    """To itself, which learns of the other; to the herd's parent, quietly; and in the journal."""
-    other = await herd.another("scout")
-    assert await herd.scout.report_session("pi", "s-1", "working", [PATH]) == []
-    for _ in range(2):
-        [first] = await other.report_session("pi", "s-2", "started")
-    assert (first.host, first.session, first.instance) == ("pi", "s-1", herd.scout.instance)
-    [notice] = about(await herd.parent.inbox(), "sessions")
-    assert not notice.trigger_turn and "s-1" in notice.body and "s-2" in notice.body
-    assert [each.session for each in (await known(herd)).sessions] == ["s-1", "s-2"]
-    await other.report_session("pi", "s-2", "ended")
-    await other.report_session("codex", "s-3", "started")
-    assert len(about(await herd.parent.inbox(), "sessions")) == 2
-
-
-async def test_replicas_are_no_sessions(herd):
-    """Any number of processes may serve an agent without a word."""
-    for _ in range(3):
-        await herd.another("planner")
-    assert (await known(herd, "planner")).sessions == ()
-    assert about(await herd.parent.inbox(), "sessions") == []
-
-
-async def test_a_session_ends_with_the_process_that_spoke_for_it(herd):
-    """Nobody has to say so."""
-    lapse(herd.scout)
-    assert (await known(herd)).sessions == ()
-    again = await herd.another("scout")
-    assert await again.report_session("pi", "s-9", "started") == []
-
-
-async def test_a_name_used_again_begins_unproven(herd):
-    """Sessions and paths are those of its generation; what was tried for the old proves nothing."""
-    sent = await woken(herd, shown=False)
-    await herd.parent.close("scout")
-    scout = await herd.child("scout")
-    found = await known(herd)
-    assert (found.sessions, found.wakeable) == ((), False)
-    await scout.report_wake(PATH, True, [sent])
-    await scout.inbox()
-    assert not (await known(herd)).wakeable
-
-
-async def test_only_its_own_mail_and_only_what_wakes(herd):
-    """A try for another's mail is refused; for quiet mail or none there is nothing to note."""
-    sent = await herd.parent.message("planner", "yours")
-    with pytest.raises(errors.Forbidden):
-        await herd.scout.report_wake(PATH, True, [sent.message_id])
-    await herd.scout.report_wake(PATH, True, ["msg_0000000000000000000000001"])
-    for path in ("", "Tmux", "a" * 33, "a b"):
-        with pytest.raises(errors.InvalidInput):
-            await herd.scout.report_wake(path, True, [sent.message_id])
-    with pytest.raises(errors.InvalidInput):
-        await herd.scout.report_session("pi", "s-1", "asleep")
-
-
-async def test_mail_that_was_read_before_its_try_is_reported(herd):
-    """The try came first, its report late: it is confirmed all the same; one made after is not."""
-    sent = await herd.parent.message("scout", "look here")
-    herd.clock.advance(timedelta(seconds=1))
-    await herd.scout.inbox()
-    herd.clock.advance(timedelta(seconds=1))
-    await herd.scout.report_wake("tmux", True, [sent.message_id])
-    assert (await tries(herd, sent.message_id))["tmux"].confirmed_at is None
-    await herd.scout.report_wake(
-        PATH, True, [sent.message_id], ago=timedelta(seconds=1, milliseconds=500)
+    before = await tried(herd, sent.message_id)
+    assert (before.ok, before.tries, before.confirmed_at, before.detail) == (
+        True,
+        2,
+        None,
+        "queued",
     )
-    assert (await tries(herd, sent.message_id))[PATH].confirmed_at is not None
+    assert not (await known(herd)).wakeable
+
+    herd.clock.advance(timedelta(seconds=2))
+    await herd.planner.inbox()
+    after, failed = await tried(herd, sent.message_id), await tried(herd, sent.message_id, "prompt")
+    assert after.confirmed_at == herd.clock.now()
+    assert (failed.ok, failed.confirmed_at, failed.detail) == (False, None, "connection refused")
+    assert (await known(herd)).wake_path == PATH
 
 
-async def test_every_arrival_is_heard_by_who_asks_for_it(herd):
-    """Also what wakes nobody: a notice that steers reaches a session at work."""
-    task = await herd.working(herd.scout)
-    signal = AsyncSignal()
-    with herd.scout.hear_arrivals(signal):
-        await signal.wait(5)  # the line is there
-        signal.clear()
+async def test_mail_shown_before_a_try_confirms_it_when_it_is_shown_again(herd):
+    """What was handed over before a try says nothing of it."""
+    await herd.planner.report_session("pi", "s-1", "idle", [PATH])
+    sent = await herd.parent.message("planner", "Wake up.")
+    await herd.planner.inbox()
+    herd.clock.advance(timedelta(minutes=1))
+    await herd.planner.report_wake(PATH, True, [sent.message_id])
+    assert (await tried(herd, sent.message_id)).confirmed_at is None
+
+    await herd.planner.inbox()
+    assert (await tried(herd, sent.message_id)).confirmed_at == herd.clock.now()
+
+
+async def test_a_try_told_of_after_the_mail_was_taken_is_confirmed_at_once(herd):
+    """Who was woken may be faster than who tells of the try, and says how long ago it was."""
+    await herd.planner.report_session("pi", "s-1", "idle", [PATH])
+    sent = await herd.parent.message("planner", "Wake up.")
+    herd.clock.advance(timedelta(seconds=5))
+    await (await herd.planner.receive()).ack()
+    herd.clock.advance(timedelta(seconds=5))
+    await herd.planner.report_wake(PATH, True, [sent.message_id], ago=timedelta(seconds=1))
+    assert (await tried(herd, sent.message_id)).confirmed_at is None
+
+    await herd.planner.report_wake(PATH, True, [sent.message_id], ago=timedelta(seconds=8))
+    assert (await tried(herd, sent.message_id)).confirmed_at == herd.clock.now()
+    assert (await known(herd)).wake_path == PATH
+
+
+@pytest.mark.parametrize("ok", [True, False])
+async def test_a_proven_path_that_comes_to_nothing_three_times_is_proven_no_more(herd, ok):
+    """The parent learns it: the agent is unwakeable until a try is confirmed again."""
+    planner = await proven(herd)
+    sent = await herd.parent.message("planner", "Wake up.")
+    for wakeable in (True, True, False):
+        await planner.report_wake(PATH, ok, [sent.message_id])
+        assert (await known(herd)).wakeable is wakeable
+    assert [each.event for each in await herd.parent.journal()].count("path_lost") == 1
+
+    await planner.report_wake(PATH, True, [sent.message_id])
+    await planner.inbox()
+    assert (await known(herd)).wakeable
+
+
+async def test_a_session_at_work_is_given_its_time(herd):
+    """Tries that seemed to go well do not count against a path while its session works."""
+    planner = await proven(herd)
+    await planner.report_session("pi", "s-1", "working", [PATH])
+    sent = await herd.parent.message("planner", "When you come to it.")
+    for _ in range(5):
+        await planner.report_wake(PATH, True, [sent.message_id])
+    assert (await known(herd)).wakeable
+
+
+@proves("P7")
+async def test_quiet_mail_is_nothing_to_wake_for(herd):
+    """A try for a reminder is kept nowhere."""
+    await herd.waiting()
+    await herd.later(minutes=6)
+    [reminder] = await herd.parent.look()
+    assert (reminder.kind, reminder.wakes, reminder.shown_at) == ("reminder", False, None)
+    await herd.parent.report_wake(PATH, True, [reminder.message_id])
+    await herd.parent.inbox()
+    assert (await herd.parent.receipt(reminder.message_id)).wake == ()
+    assert not (await known(herd, "parent")).wakeable
+
+
+async def test_only_mail_of_its_own_can_be_named(herd):
+    """A try for somebody else's mail is refused, and changes nothing."""
+    sent = await herd.parent.message("scout", "For you.")
+    with pytest.raises(Forbidden):
+        await herd.planner.report_wake(PATH, True, [sent.message_id])
+    assert [each.path for each in (await herd.parent.receipt(sent.message_id)).wake] == ["bell"]
+    with pytest.raises(InvalidInput, match="path 'Not a path' must be"):
+        await herd.planner.report_wake("Not a path", True, [sent.message_id])
+
+
+async def test_a_look_touches_nothing(herd):
+    """Unread mail is named in order; nothing is shown, started or taken, and nobody is present."""
+    task = await herd.parent.delegate("planner", "Look at it")
+    steer = await herd.parent.message("planner", "First.", delivery="steer")
+    token = herd.planner.token
+    await herd.planner.leave()
+    other = await herd.broker.join(herd.name, "planner", token)
+    await other.leave()
+
+    found = await other.look()
+    assert [each.message_id for each in found] == [steer.message_id, f"msg_{task.id}"]
+    assert [(each.wakes, each.shown_at) for each in found] == [(True, None), (True, None)]
+    assert len(await other.look(limit=1)) == 1
+    assert (await herd.state(task), (await known(herd)).present) == ("created", False)
+    assert (await herd.parent.receipt(steer.message_id)).state == "accepted"
+
+    await other.inbox()
+    assert [each.shown_at for each in await other.look()] == [herd.clock.now()] * 2
+    await other.receive()
+    assert await other.look() == []
+
+
+async def test_what_makes_an_agent_wakeable(herd):
+    """A runner, a live instance that waits for turns, a session with a proven path."""
+    planner = herd.planner
+    assert not (await known(herd)).wakeable
+    assert not (await herd.parent.delegate("planner", "One")).wakeable
+
+    await planner.next_turn(timeout=0)
+    assert (await known(herd)).wake_path == "bell"
+    lapse(planner)
+    assert not (await known(herd)).wakeable
+
+    await herd.parent.set_runner("scout", CommandRunner(["code"]))
+    given = await herd.parent.delegate("scout", "Two", key="two")
+    again = await herd.parent.delegate("scout", "Two", key="two")
+    assert (given.wakeable, given.wake_path, again.wake_path) == (True, "turn", "turn")
+
+
+async def test_a_session_that_died_wakes_nobody(herd):
+    """It lives as long as an instance that spoke for it; the path stays proven for the next one."""
+    planner = await proven(herd)
+    lapse(planner)
+    found = await known(herd)
+    assert (found.wakeable, found.sessions) == (False, ())
+
+    again = await herd.another("planner")
+    await again.report_session("pi", "s-2", "started", [PATH])
+    assert (await known(herd)).wake_path == PATH
+    await again.report_session("pi", "s-2", "ended", [PATH])
+    assert not (await known(herd)).wakeable
+
+
+async def test_a_name_used_again_has_proven_nothing(herd):
+    """Neither sessions nor paths of a closed agent reach who bears its name next."""
+    await proven(herd)
+    await herd.parent.close("planner")
+    found = await known(herd)
+    assert (found.wakeable, found.sessions) == (False, ())
+
+    child = await herd.child("planner")
+    await child.report_session("pi", "s-1", "started", [PATH])
+    assert not (await known(herd)).wakeable
+
+
+async def test_a_second_session_on_one_seat_is_announced_once(herd):
+    """The parent gets one quiet notice of it, and the newcomer hears of the others."""
+    second = await herd.another("planner")
+    assert await herd.planner.report_session("pi", "s-1", "working", [PATH]) == []
+    [other] = await second.report_session("codex", "s-2", "started", ["app-server"])
+    assert (other.host, other.session, other.instance) == ("pi", "s-1", herd.planner.instance)
+    await second.report_session("codex", "s-2", "working", ["app-server"])
+    await herd.planner.report_session("pi", "s-1", "idle", [PATH])
+
+    [notice] = await herd.parent.inbox()
+    assert (notice.kind, notice.trigger_turn) == ("notice", False)
+    assert "planner has 2 live sessions" in notice.body and "codex s-2" in notice.body
+    found = await known(herd)
+    assert [each.session for each in found.sessions] == ["s-1", "s-2"]
+    assert found.status == "working"
+    assert [each.event for each in await herd.parent.journal()].count("sessions") == 1
+
+    await second.report_session("codex", "s-2", "ended")
+    assert (await known(herd)).status == "idle"
+
+
+async def test_replicas_that_wait_for_turns_are_nobody_to_announce(herd):
+    """Instances are meant to be many; of sessions alone there is something to say."""
+    for _ in range(3):
+        await (await herd.another("planner")).next_turn(timeout=0)
+    assert await herd.parent.look() == []
+    assert (await known(herd)).sessions == ()
+
+
+async def test_reporting_a_session_is_no_sign_of_work(herd):
+    """Presence and status, but no activity: a model did nothing."""
+    lapse(herd.planner)
+    again = await herd.another("planner")
+    await again.report_session("pi", "s-1", "working")
+    found = await known(herd)
+    assert (found.present, found.status, found.active_at) == (True, "working", None)
+
+
+async def test_quiet_mail_reaches_who_listens_for_all_that_arrives(herd):
+    """A listener hears it; a process that waits for a turn sleeps on."""
+    heard = AsyncSignal()
+    task = await herd.working(herd.planner)
+    with herd.planner.hear_arrivals(heard):
+        assert await heard.wait(30)  # that it listens from now on
+        heard.clear()
         await herd.parent.cancel(task.id)
-        assert await signal.wait(5)
-    [notice] = await herd.scout.look()
-    assert (notice.kind, notice.delivery, notice.wakes) == ("notice", "steer", False)
+        assert await heard.wait(30)
+    assert [each.wakes for each in await herd.planner.look()] == [False]
 
 
-async def test_what_somebody_wrote_over_is_nothing(herd):
-    """Damaged notes of sessions and paths stop neither the roster nor the next report."""
-    await woken(herd)
-    agent = key_of(herd, "agent", agent="scout")
-    for damage in ("nonsense", "[3]", '[{"a":1}]', '["a"]', '{"tmux":[1]}', "[[1,2,3,4,5,6,7,8]]"):
-        await command(herd, "HSET", agent, "sessions", damage, "paths", damage)
-        assert not (await known(herd)).wakeable
-        await herd.scout.report_session("pi", "s-1", "idle", [PATH])
-        await woken(herd)
-        assert (await known(herd)).wakeable
-    assert "look here" in bodies(await herd.scout.receive())
+async def test_a_try_for_a_question_that_went_elsewhere_proves_nothing_there(herd):
+    """Who is handed it after it was rerouted was not the one that was tried to be woken."""
+    await herd.child("tester")
+    sent = await herd.scout.message("planner", "Which?", expects_reply=True)
+    await herd.planner.report_wake(PATH, True, [sent.message_id])
+    await herd.parent.reroute(sent.message_id, "tester")
+    tester = herd.children["tester"]
+    await tester.report_session("pi", "s-1", "idle", [PATH])
+    await tester.inbox()
+    assert not (await known(herd, "tester")).wakeable
+    assert (await tried(herd, sent.message_id)).confirmed_at is None
+
+
+@pytest.mark.parametrize("broken", ["nonsense", "[1]", '{"a": 1}', '[["pi"]]'])
+async def test_what_is_known_of_waking_may_be_written_over(herd, broken):
+    """It is begun anew: mail, roster and reports go on."""
+    planner = await proven(herd)
+    sent = await herd.parent.message("planner", "Wake up.")
+    await planner.report_wake(PATH, True, [sent.message_id])
+    record = key_of(herd, "agent", agent="planner")
+    await command(herd, "HSET", record, "sessions", broken, "paths", broken)
+    await command(herd, "HSET", key_of(herd, "message", message=sent.message_id), "tried", broken)
+    assert not (await known(herd)).wakeable
+    assert [each.message_id for each in await planner.inbox()] == [sent.message_id]
+    await planner.report_session("pi", "s-1", "idle", [PATH])
+    await planner.report_wake(PATH, True, [sent.message_id])
+    await planner.inbox()
+    assert (await known(herd)).wake_path == PATH

@@ -28,6 +28,33 @@ def test_showing_a_message(cli):
     assert sum("by inst_cli_" in line for line in lines) == 2
 
 
+def test_tries_to_wake_a_session(cli):
+    """`message show` and `why` tell of each; the roster and `delegate` of who cannot be woken."""
+    cli.staff("scout")
+    assert "unwakeable" in cli.good("agent", "list").stdout
+    assert "Nothing can wake scout now" in " ".join(
+        cli.good("task", "delegate", "scout", "Look").stdout.split()
+    )
+    sent = cli.json("message", "scout", "Read me.")["message_id"]
+    with Broker.connect(cli.url, fleet=cli.fleet) as broker:
+        scout = broker.join("release-42", "scout", cli.token("release-42/scout"))
+        scout.report_session("pi", "s-1", "idle", ["prompt", "tmux"])
+        scout.report_wake("prompt", False, [sent], "connection refused")
+        scout.report_wake("tmux", True, [sent])
+        text = " ".join(cli.good("message", "show", sent).stdout.split())
+        assert "failed: connection refused" in text and "not confirmed" in text
+        text = " ".join(cli.good("why", sent).stdout.split())
+        assert "tmux tried" in text and "which nothing confirmed" in text
+
+        scout.inbox()
+        lines = cli.good("message", "show", sent).stdout.splitlines()
+        assert any(line.startswith("tmux tried  ") and "confirmed" in line for line in lines)
+        assert "unwakeable" not in cli.good("agent", "show", "scout").stdout
+        assert "pi s-1: idle" in cli.good("agent", "show", "scout").stdout
+        task = cli.json("task", "delegate", "scout", "And this", "--queue")
+        assert (task["wakeable"], task["wake_path"]) == (True, "tmux")
+
+
 def test_showing_mail_that_died_or_was_taken_back(cli):
     """When and why it ended, and what failed on it."""
     cli.staff("scout", "planner")

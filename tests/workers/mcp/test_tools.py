@@ -293,3 +293,17 @@ async def test_resources_and_prompts(herd, broker):
         rules = (await client.get_prompt("child_rules")).messages[0].model_dump_json()
         for words in ("end of your turn does not end your task", "`ask`", "`done` once"):
             assert words in rules
+
+
+async def test_a_parent_is_told_that_nothing_can_wake_its_child(herd, broker):
+    """As text and as data, when it delegates and in the roster."""
+    async with serving(broker) as base, joined(base, herd.parent) as parent:
+        text = await parent.text("delegate", agent="scout", description="Look")
+        assert "Nothing can wake scout now" in text
+        assert "unwakeable" in await parent.text("roster")
+
+        await herd.planner.next_turn(timeout=0)
+        answer = await parent.data("delegate", agent="planner", description="Look")
+        assert (answer["task"]["wakeable"], answer["task"]["wake_path"]) == (True, "bell")
+        rows = {each["agent"]: each for each in (await parent.data("roster"))["agents"]}
+        assert (rows["planner"]["wakeable"], rows["scout"]["wakeable"]) == (True, False)
