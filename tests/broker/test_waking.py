@@ -263,7 +263,9 @@ async def test_a_try_for_a_question_that_went_elsewhere_proves_nothing_there(her
     assert (await tried(herd, sent.message_id)).confirmed_at is None
 
 
-@pytest.mark.parametrize("broken", ["nonsense", "[1]", '{"a": 1}', '[["pi"]]'])
+@pytest.mark.parametrize(
+    "broken", ["nonsense", "[1]", '{"a": 1}', '[["pi"]]', '{"pi": [1]}', "[[1,2,3,4,5,6,7,8]]"]
+)
 async def test_what_is_known_of_waking_may_be_written_over(herd, broken):
     """It is begun anew: mail, roster and reports go on."""
     planner = await proven(herd)
