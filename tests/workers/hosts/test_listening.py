@@ -8,6 +8,7 @@ import queue
 import signal
 import subprocess
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ import pytest
 from tests.waiting import wait_until
 from tests.workers.cli.conftest import PROGRAM
 from tests.workers.hosts.conftest import PATIENCE
+from tocsin.broker import Broker
 from tocsin.broker.embedded import EmbeddedServer
-from tocsin.workers.hosts.doorbell import SessionFiles
+from tocsin.workers.hosts import listening as listening_for
+from tocsin.workers.hosts.doorbell import Handed, SessionFiles
 
 
 class Listening:
@@ -124,6 +127,31 @@ def test_it_is_there_as_long_as_it_listens(machine, listening):
     listener.process.send_signal(signal.SIGTERM)
     assert listener.gone() == 0
     wait_until(lambda: not present(), "its end", PATIENCE)
+
+
+def test_it_says_again_that_its_session_is_there(url, fleet_name, tmp_path, monkeypatch):
+    """Where nothing else renews a lease, as far away over HTTP, the session would seem to end."""
+    monkeypatch.setattr(listening_for, "SAYS_EVERY", 0.0)
+    monkeypatch.setattr(listening_for, "LOCAL", 0.01)
+    with Broker.connect(url, fleet=fleet_name) as broker:
+        parent = broker.open_herd("h")
+        scout = broker.join("h", "scout", str(parent.register("scout").token))
+        files = SessionFiles(tmp_path / "sessions", "pi", "s-1")
+        handed = Handed(tmp_path / "sessions", url, fleet_name, "h/scout")
+        listener = listening_for.Listener(
+            "pi", ("tmux",), files, handed, lambda: nullcontext(scout), say=lambda _: None
+        )
+        said: list[str] = []
+
+        def report(host: str, session: str, state: str, paths: list[str]) -> None:
+            said.append(state)
+            if len(said) == 3:
+                listener.stop()
+
+        monkeypatch.setattr(scout, "report_session", report)
+        listener.run()
+        assert said == ["idle", "idle", "idle", "ended"]
+        parent.close_herd()
 
 
 def test_a_newer_one_takes_its_place(listening):

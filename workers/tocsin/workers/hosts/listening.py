@@ -43,6 +43,10 @@ Agent = Parent | Child
 SLOW_POLL = 10.0
 """Seconds after which it looks by itself, should a bell have been lost."""
 
+SAYS_EVERY = 10.0
+"""Seconds after which it says again that the session is there. Far away, at a server over HTTP,
+nothing else renews its lease."""
+
 LOCAL = 2.0
 """Seconds between two looks at what is on this machine: its host, its files."""
 
@@ -135,11 +139,13 @@ class Listener:
 
     def _serve(self, agent: Agent) -> None:
         with agent.hear_arrivals(self._signal):
-            looks_at = 0.0
+            looks_at = says_at = 0.0
             while not self._over():
                 state = self._state(agent)
-                if state != self._reported:
+                if state != self._reported or time.monotonic() >= says_at:
                     agent.report_session(self._name, self._files.session, state, self._chain)
+                    says_at = time.monotonic() + SAYS_EVERY
+                if state != self._reported:
                     self._reported, looks_at = state, 0.0
                 if time.monotonic() >= looks_at:
                     self._look(agent, state)
