@@ -181,6 +181,15 @@ def test_what_is_the_operators(cli):
     assert json.loads(opened.stdout)["error"]["code"] == "forbidden"
 
 
+def test_a_host_is_not_connected_to_what_cannot_work(cli, address, tmp_path, monkeypatch):
+    """That server speaks MCP itself: a host is to be given its address. Nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    cli.staff("scout")
+    refused = cli.refused("connect", "claude-code", *SCOUT)
+    assert f"{address}/mcp" in refused["detail"] and "tok_" not in refused["detail"]
+    assert not (tmp_path / ".mcp.json").exists() and not (tmp_path / ".claude").exists()
+
+
 def test_a_newcomer(cli, address):
     """Somebody with an address, a seat and its token stores them, and is in (case 31)."""
     cli.staff("scout")

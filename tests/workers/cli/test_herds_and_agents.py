@@ -126,9 +126,11 @@ def test_registering_twice(cli):
 
 
 def test_only_the_parent_registers(cli):
-    """A child's seat registers and closes nobody."""
+    """A child's seat registers and closes nobody; who is there it may see."""
     cli.staff("scout")
-    for command in (["register", "x"], ["close", "scout"], ["list"]):
+    listed = cli.json("agent", "list", "--seat", "release-42/scout")
+    assert [each["agent"] for each in listed] == ["parent", "scout"]
+    for command in (["register", "x"], ["close", "scout"]):
         error = cli.refused("agent", *command, "--seat", "release-42/scout")
         assert error["code"] == "forbidden"
 

@@ -247,7 +247,7 @@ def roster_rows(agents: Sequence[AgentInfo], now: datetime) -> Rows:
 @command(app, "list", example="tocsin agent list --json", seat=True)
 def list_agents(session: Session) -> None:
     """Show every agent of the herd: presence, tasks, unread mail, and who waits on whom."""
-    found = session.parent().roster()
+    found = session.agent().roster()
     session.out.result(found, roster_rows(found, session.now()))
 
 
