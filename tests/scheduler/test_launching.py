@@ -336,7 +336,9 @@ async def test_repair_finds_a_turn_that_lost_its_time(herd, queue):
     assert not (await herd.scheduler.repair()).counts
 
 
-@pytest.mark.parametrize("lost", ["lanes", "launches", "launches, by another type"])
+@pytest.mark.parametrize(
+    "lost", ["lanes", "lanes, by another type", "launches", "launches, by another type"]
+)
 async def test_repair_finds_a_turn_that_nobody_would_launch(herd, queue, lost):
     """The lane that it stands in is in no list any more, or was lost or written over (case 14)."""
     await employ(herd, "other")

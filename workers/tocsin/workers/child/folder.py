@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,11 +25,38 @@ ESSENTIAL = (
 """What a program gets of its worker's environment without being told by name."""
 
 
+_PREFIX = "tocsin-turn-"
+_YOUNG = 60.0
+"""Seconds in which a folder may not have its lock yet."""
+
+
+def sweep() -> int:
+    """Removes this user's folders whose processes were all killed, so that nobody did; how many."""
+    removed = 0
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            found = path.lstat()
+            if found.st_uid == os.getuid() and time.time() - found.st_mtime > _YOUNG:
+                lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+                    removed += 1
+                finally:
+                    os.close(lock)
+    return removed
+
+
 class Folder:
-    """A folder that is gone when it is left. The token is in its seat file, mode 0600."""
+    """A folder that is gone when it is left. The token is in its seat file, mode 0600.
+
+    Its lock is held as long as its process lives.
+    """
 
     def __init__(self, place: ConnectionSettings, story: Story, token: str) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="tocsin-turn-"))  # mode 0700
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))  # mode 0700
+        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._place, self._story = place, story
         try:
             self.prompt.write_text(story.text(), encoding="utf-8")
@@ -80,6 +111,7 @@ class Folder:
     def remove(self) -> None:
         """Removes it."""
         shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
 
     def __enter__(self) -> Self:
         return self

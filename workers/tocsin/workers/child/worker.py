@@ -29,7 +29,7 @@ from tocsin.broker.connections import Server, is_passing
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.failures import failure
 from tocsin.broker.pulse import is_running
-from tocsin.workers.child import function, program
+from tocsin.workers.child import folder, function, program
 
 _PRELOADED = function, program
 """What a turn needs, so that a process that is forked for one has it."""
@@ -122,6 +122,7 @@ def serve(
     """
     pause = 0.5
     _listen()
+    folder.sweep()
     while True:
         began = time.monotonic()
         try:
