@@ -110,8 +110,8 @@ class Fleet:
         return Counter(line.split()[0] for line in lines)
 
     def events(self, *names: str) -> list[dict[str, Any]]:
-        """What the journal says of these."""
-        found, after = [], None
+        """What the journal says of these, from its first line on."""
+        found, after = [], "0-0"
         while page := self.parent.journal(after=after, limit=1_000):
             after = page[-1].id
             found += [entry.fields | {"event": entry.event} for entry in page]
