@@ -85,7 +85,7 @@ def worker(
     second one stops it. A turn that was stopped is run again, and a worker
     that was killed has lost its own, which is tried again.
 
-    Ordinary tools of RQ see it all: `rq info --url ...`, rq-dashboard.
+    Ordinary tools of RQ see it all: `rq info --url ...`, `rq-dashboard --json`.
     """
     place = session.connection.settings
     url = rq_url or place.queues_url
