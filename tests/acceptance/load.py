@@ -135,7 +135,10 @@ async def working(url: str, *, herds: int = 4, **options: Any) -> AsyncIterator[
             await asyncio.gather(failing, return_exceptions=True)
         for herd in load.herds:
             await _judge(herd)
-        found = await AsyncScheduler(broker).repair(mend=False)
+        try:
+            found = await AsyncScheduler(broker).repair(mend=False)
+        except errors.Unavailable:  # a server is still on its way back; the look is made again
+            found = await AsyncScheduler(broker).repair(mend=False)
         assert not found.counts and not found.broken, found
 
 
