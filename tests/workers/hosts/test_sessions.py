@@ -217,3 +217,19 @@ def test_the_files_of_a_session_are_its_owners(machine):
     wait_until((session.files.folder / "wake").exists, "the pipe")
     for path in (machine.sessions, session.files.folder, session.files.folder / "wake"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+
+
+def test_a_token_in_a_variable_is_enough(machine):
+    """Its listener has it from there too, so that a session without a seat file is woken."""
+    words = ("agent", "register", "guest", "--print-token", "--seat", "release-42/parent")
+    token = machine.cli.json(*words)["token"]
+    machine.cli.good("seat", "forget", "release-42/guest")
+    session = machine.session(seat="release-42/guest")
+    session.variables["TOCSIN_TOKEN"] = token
+    session.begin()
+    waiter = session.start(Moment.WAIT)
+    wait_until(lambda: session.files.waiter, "it to wait")
+    message = machine.send("come", to="guest")
+    _, err = waiter.communicate(timeout=PATIENCE)
+    assert waiter.returncode == 2 and message in err
+    session.end()

@@ -100,7 +100,9 @@ class Place:
         from tocsin.workers.hosts.sessions import PROGRAM
 
         words = ("hook", self.name, "listen", "--session", files.session, "--wakes")
-        return (*PROGRAM, *words, "--seat", str(self.seat), "--folder", str(self.folder))
+        # Else its variables are handed on, which may hold the token, too.
+        seat = ("--seat", str(self.seat)) if self.session.is_seated_by_option else ()
+        return (*PROGRAM, *words, *seat, "--folder", str(self.folder))
 
 
 def _answer(session: Session, name: str, moment: str | None, folder: Path | None) -> str:

@@ -206,6 +206,11 @@ class Session:
         """Prints a token on stderr, for whoever asked for it or must keep it now."""
         typer.echo(f"token of {name}: {token}", err=True)
 
+    @property
+    def is_seated_by_option(self) -> bool:
+        """Whether `--seat` says whose command it is, and so no token of a variable counts."""
+        return bool(self._given_seat)
+
     def named_seat(self) -> SeatName | None:
         """The seat that an option or a variable names; not the one chosen with `seat use`."""
         if self._given_seat:
