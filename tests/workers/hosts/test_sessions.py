@@ -11,7 +11,7 @@ import time
 from tests.waiting import wait_until
 from tests.workers.hosts.conftest import PATIENCE
 from tocsin.broker.embedded import EmbeddedServer
-from tocsin.workers.hosts.doorbell import MAIL, SILENT, WAKING
+from tocsin.workers.hosts.doorbell import MAIL, SILENT, TASK, WAKING
 from tocsin.workers.hosts.events import Moment
 
 
@@ -217,6 +217,23 @@ def test_the_files_of_a_session_are_its_owners(machine):
     wait_until((session.files.folder / "wake").exists, "the pipe")
     for path in (machine.sessions, session.files.folder, session.files.folder / "wake"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+
+
+def test_each_turn_is_told_that_a_task_is_open(machine):
+    """Also where a host does not say that a turn goes on: what was done in the last one is over."""
+    session = machine.session(host="generic")
+    session.hook(Moment.START)
+    wait_until(lambda: session.files.listener, "the listener to run", PATIENCE)
+    machine.cli.good("task", "delegate", "scout", "look", "--seat", "release-42/parent")
+    machine.cli.good("inbox", "--seat", session.seat)
+    session.flagged(TASK)
+    for _ in range(2):
+        session.flagged(WAKING, False)
+        assert session.hook(Moment.PROMPT) is None
+        answer = session.hook(Moment.STOP)
+        assert answer is not None and answer["continue"]
+        assert session.hook(Moment.STOP) is None
+    session.end()
 
 
 def test_a_token_in_a_variable_is_enough(machine):

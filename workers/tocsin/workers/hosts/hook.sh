@@ -30,6 +30,7 @@ run() { # of what goes wrong from here on the host hears nothing
 case $moment in
 prompt | tool)
   say working
+  [ "$moment" = prompt ] && [ -s "$here/turn" ] && : >"$here/turn" # what was done at the ends of the last one
   listens && [ ! -e "$here/mail" ] && { [ "$moment" = tool ] || [ ! -e "$here/waking" ]; } && exit 0
   run "$@"
   ;;
