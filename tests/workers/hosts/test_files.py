@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from tocsin.broker.errors import InvalidInput
-from tocsin.workers.hosts.documents import Add, Put, as_text, changes_of
+from tocsin.workers.hosts.documents import Add, Document, Put, as_text, changes_of
 from tocsin.workers.hosts.files import Files
 
 TOML = """\
@@ -196,3 +196,37 @@ def test_notes_are_their_owner_s(files, tmp_path):
     files.put(tmp_path / "a.json", "mcp", SERVER)
     assert (tmp_path / "notes/hosts.json").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_half_of_a_pair_stays_what_it_is(files, tmp_path):
+    """JavaScript writes a cut emoji as one escape, which no UTF-8 can hold."""
+    path = tmp_path / "claude.json"
+    path.write_text(text := '{"history": "cut \\ud83d"}')
+    assert files.put(path, "mcp", SERVER)
+    assert json.loads(path.read_text())["history"] == "cut \ud83d"
+    assert files.put(path, "mcp", SERVER) is False
+    path.write_text(path.read_text().replace("cut", "torn"))
+    assert files.undo(path, "mcp") == []
+    assert json.loads(path.read_text()) == {"history": "torn \ud83d"}
+    path.write_text(text)
+    files.put(path, "mcp", SERVER)
+    files.undo(path, "mcp")
+    assert path.read_text() == text
+
+
+def test_a_note_outlives_whatever_fails(files, tmp_path, monkeypatch):
+    """What is in a file can still be taken out when taking it out, or renewing it, fell over."""
+    path = tmp_path / "settings.json"
+    path.write_text(text := '{"theirs": 1}')
+    files.put(path, "mcp", SERVER)
+    with monkeypatch.context() as patched:
+        patched.setattr(Document, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            files.undo(path, "mcp")
+    assert files.undo(path, "mcp") == []
+    assert path.read_text() == text
+
+
+def interrupted(document: Document) -> bool:
+    """Ctrl-C at this moment."""
+    raise KeyboardInterrupt

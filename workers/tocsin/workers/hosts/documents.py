@@ -123,6 +123,9 @@ class _Toml:
         return self.root.as_string()  # type: ignore[attr-defined, no-any-return]
 
 
+_HALF = re.compile(r"[\ud800-\udfff]")
+
+
 class _Json:
     """JSON, indented as it was."""
 
@@ -138,7 +141,9 @@ class _Json:
         self._indent: str | int = indent[1] if indent else 2
 
     def text(self) -> str:
-        return json.dumps(self.root, indent=self._indent, ensure_ascii=False) + "\n"
+        text = json.dumps(self.root, indent=self._indent, ensure_ascii=False)
+        # Half of a pair, as JavaScript writes it of a cut emoji, has no other form than its escape.
+        return _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text) + "\n"
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

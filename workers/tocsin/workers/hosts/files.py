@@ -168,11 +168,10 @@ class Files:
             notes, before = self._read(), self._read()
             try:
                 yield notes
-            except InvalidInput:
-                notes = before
+            except BaseException:
+                self._save(before)
                 raise
-            finally:
-                self._save(notes)
+            self._save(notes)
         finally:
             os.close(lock)
 
