@@ -219,3 +219,13 @@ def test_stdio_sends_a_host_to_the_server(cli):
         process.stdin.close()
         process.wait(60)
     assert "/mcp" in json.dumps(said[1]) and "Authorization" in json.dumps(said[1])
+
+
+@pytest.mark.parametrize("key", ["nyckel-\u2603", "a b ", " lead"])
+def test_a_key_of_any_text(address, far, key):
+    """It is a word of the body; no header could hold it."""
+    scout, planner = far(address, "scout"), far(address, "planner")
+    with pytest.raises(errors.NoReply):
+        scout.ask("planner", "Which?", key=key, window=timedelta(seconds=1))
+    planner.reply(planner.inbox()[-1], "Exponential")
+    assert scout.ask("planner", "Which?", key=key).body == "Exponential"

@@ -283,8 +283,7 @@ class _RemoteAgent:
         operation = OPERATIONS[name]
         method = operation.method_of(parent=self.caller.is_parent)
         wait = max(0.0, min(HOLD, ends - time.monotonic()))
-        key = None if given.get("key") is None else str(given["key"])
-        said = self._remote.call(name, method.bind(*args, **given), wait=wait, key=key)
+        said = self._remote.call(name, method.bind(*args, **given), wait=wait)
         result = operation.read(said["result"]) if "result" in said else None
         return result, said.get("pending")
 
