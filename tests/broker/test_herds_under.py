@@ -209,6 +209,43 @@ async def test_a_herd_that_was_never_made_does_not_count_for_long(open_herd, fou
     assert await led(top) == (one.herd, two.herd)
 
 
+@pytest.mark.parametrize("seconds", [5, 30, 61])
+async def test_trying_again_and_again_keeps_no_place_for_a_herd_that_was_never_made(
+    open_herd, seconds
+):
+    """Its place is free within some minutes, however often somebody asks for it."""
+    top = await open_herd("top", "lead", max_herds_under=1)
+    lead = top.children["lead"]
+    await top.broker.open_herd("taken")
+    with pytest.raises(errors.HerdExists):
+        await lead.open_herd("taken")
+    tries = 0
+    while True:
+        try:
+            await lead.open_herd("one")
+            break
+        except errors.AgentBusy:
+            tries += 1
+            assert tries * seconds < 200
+        await top.later(seconds=seconds)
+    await top.scheduler.tick()
+    assert await led(top) == ("one",)
+
+
+async def test_a_herd_that_is_opened_after_all_keeps_its_place(open_herd):
+    """What the look before found out says nothing of it."""
+    top = await open_herd("top", "lead", max_herds_under=1)
+    lead = top.children["lead"]
+    await top.broker.run(ties.prove(lead.caller, "lead", None, "late"))
+    top.clock.advance(timedelta(minutes=1))
+    with pytest.raises(errors.AgentBusy):  # looks for it
+        await lead.open_herd("one")
+    await top.broker.run(ties.prove(lead.caller, "lead", None, "late"))
+    await top.scheduler.tick()
+    with pytest.raises(errors.AgentBusy):
+        await lead.open_herd("one")
+
+
 async def test_a_herd_stays_where_it_was_opened(top):
     """It is reopened with its own token alone, or with the place it has, and with no other."""
     sub = await below(top)

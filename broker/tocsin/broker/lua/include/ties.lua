@@ -7,18 +7,19 @@
 -- (which of these names), `under_task` (the one it serves; empty: whatever that agent does), `levels`
 -- (of herds that may be under it), `tie` (claimed, tied or orphaned), `tie_reason`, `tie_at` (when that
 -- was last heard), `cancelled_to`. In the herd over: the agent's `leads` (when each last claimed, and
--- its task; with a '-' in front, since when it is being opened), its `cancelled_at` and `cancelled_task`.
+-- its task; with a '-' in front, since when it is being opened; with a '~', when it was looked for, since
+-- it was not heard of after that), its `cancelled_at` and `cancelled_task`.
 
 -- What is being opened may take so long, in real ms; one not heard of by then may never have been made.
 local OPENING = 60000
 
 -- Whether what an agent's list says of a herd under it has stood there for so long.
 local function settled(said)
-  local at = tonumber(string.match(said or '', '^%-?(%d+)')) or 0
+  local at = tonumber(string.match(said or '', '^[-~]?(%d+)')) or 0
   return (now - at) / factor >= OPENING
 end
 
-local function claimed(said) return said and string.sub(said, 1, 1) ~= '-' end
+local function claimed(said) return said and not string.find(said, '^[-~]') end
 
 -- The herd under says that it is there, or has ended.
 function ties.claim()
@@ -36,7 +37,11 @@ end
 
 -- A herd is being opened under an agent, and counts from now on: many may be before one was heard of.
 function ties.open(agent, under, task)
-  redis.call('HSETNX', key.leads(agent), under, string.format('-%.0f %s', now, task))
+  local said = string.format('-%.0f %s', now, task)
+  if redis.call('HSETNX', key.leads(agent), under, said) == 0 and
+    string.sub(redis.call('HGET', key.leads(agent), under), 1, 1) == '~' then
+    redis.call('HSET', key.leads(agent), under, said)   -- what is heard of the look before says nothing of this one
+  end
 end
 
 -- The herds under an agent hear how it stands.
@@ -140,7 +145,7 @@ function ties.look_for(agent)
     local under, said = flat[i], flat[i + 1]
     if not claimed(said) and settled(said) then
       ties.look(agent, under)
-      redis.call('HSET', key.leads(agent), under, string.format('-%.0f%s', now, string.match(said, ' .*$') or ' '))
+      redis.call('HSET', key.leads(agent), under, string.format('~%.0f%s', now, string.match(said, ' .*$') or ' '))
     end
   end
 end
@@ -148,8 +153,9 @@ end
 -- The herd under is not there any more, or under somebody else; or it is only just being opened.
 function ties.over(other, what)
   local agent, generation = string.match(what, '^(.*)%.(%d+)$')
+  local said = redis.call('HGET', key.leads(agent), other) or ''
   if redis.call('HGET', key.agent(agent), 'generation') == generation and
-    settled(redis.call('HGET', key.leads(agent), other)) then
+    (string.sub(said, 1, 1) == '~' or settled(said)) then
     redis.call('HDEL', key.leads(agent), other)
   end
 end
