@@ -256,6 +256,21 @@ async def test_a_turn_follows_its_agent_to_another_account(herd, queue, before):
     assert (await claim(herd, "other")).number > was.number
 
 
+async def test_a_runner_that_is_taken_away_while_its_turn_is_launched_keeps_no_slot(herd, queue):
+    """Another scheduler has carried what was given back before this one took a slot."""
+    await herd.parent.delegate("coder", "write it")
+    herd.clock.advance(timedelta(seconds=5))
+    await herd.scheduler._timers.turn()
+    fleet = await herd.broker.fleet()
+    found = (await herd.broker.run(turns.due(fleet, fleet.partition(herd.name), 10))).turns
+    await herd.parent.set_runner("coder", None)
+    await herd.scheduler.tick()
+    await herd.broker.run(turns.take_slots(fleet, [], found))
+    assert await herd.broker.run(turns.launched(fleet, found[0])) == "over"
+    await herd.scheduler.tick()
+    assert (await herd.broker.turn_slots())[0].taken == 0
+
+
 async def test_a_pause_is_in_the_fleets_time(url, fleet_name, queue):
     """A clock that runs a thousand times as fast ends it as much sooner."""
     clock = ScaledClock(1_000)

@@ -14,7 +14,7 @@ if a.turn == args.turn and a.turn_state == 'due' then
   return { 'launched' }
 end
 local slot = args.lane .. '/' .. args.herd .. '/' .. args.child .. '/' .. args.turn
-if a.turn ~= args.turn or a.turn_state == 'none' then   -- what it left behind was noted before it got this one
+if a.turn ~= args.turn or (a.turn_state or 'none') == 'none' then   -- what it left behind was noted before it got this one
   redis.call('ZADD', key.freed(), wall, slot)
 end
 return { 'over' }
