@@ -256,6 +256,20 @@ async def test_a_turn_follows_its_agent_to_another_account(herd, queue, before):
     assert (await claim(herd, "other")).number > was.number
 
 
+async def test_a_parked_turn_follows_its_agent_to_another_account(herd, queue):
+    """The limit was that of the account of before; what changes no account ends no pause."""
+    await employ(herd, "other", account="acme")
+    await herd.parent.delegate("other", "write it")
+    await herd.later(**BATCH)
+    turn = await claim(herd, "other")
+    await turn.end(turns.Ending(kind=turns.How.LIMITED, error="limit"))
+    for account, then in (("acme", "due"), ("another", "launched")):
+        runner = CommandRunner(["code", "again"], queue=queue.name, account=account)
+        await herd.parent.set_runner("other", runner)
+        await herd.scheduler.tick()
+        assert await state(herd, "other") == then
+
+
 async def test_a_runner_that_is_taken_away_while_its_turn_is_launched_keeps_no_slot(herd, queue):
     """Another scheduler has carried what was given back before this one took a slot."""
     await herd.parent.delegate("coder", "write it")

@@ -186,12 +186,15 @@ function turns.employ(agent, runner)
     return
   end
   unemployed[agent] = nil
+  local known = pick(key.agent(agent), { 'turn_state', 'turn_lane', 'turn_reason', 'turn_ended', 'runner' })
   redis.call('HSET', key.agent(agent), 'runner', runner)
-  local known = pick(key.agent(agent), { 'turn_state', 'turn_lane', 'turn_reason' })
   local moved = known.turn_lane and known.turn_lane ~= lane_of(cjson.decode(runner))
   if moved and (known.turn_state == 'due' or known.turn_state == 'launched') then
     turns.leave(agent)
     turns.plan(agent, known.turn_reason, 0)   -- a job that stands in the old queue is none of this one
+  elseif known.turn_state == 'due' and not known.turn_lane and known.turn_ended == 'parked' and
+    cjson.decode(known.runner).account ~= cjson.decode(runner).account then
+    timer.set('6:turn:' .. agent, now)   -- it was parked by a limit of the account of before
   end
   if redis.call('HSETNX', key.agent(agent), 'turn_state', 'none') == 1 and turns.work(agent) then
     turns.plan(agent, 'mail', cjson.decode(runner).wake_batch)
