@@ -217,6 +217,20 @@ async def test_a_pass_of_a_cancel_costs_what_it_looks_at_however_many_agents_the
     assert await command(sub, "HGET", key_of(sub, "herd"), "walked") is None
 
 
+async def test_a_cancel_that_found_no_list_of_agents_is_made_up_for(top):
+    """Case 14: the list was lost while it went on; repair has it cancel what it passed by."""
+    sub = await below(top, "sub", "scout")
+    task = await top.working(top.children["lead"])
+    part = await sub.working(sub.scout)
+    await command(sub, "DEL", key_of(sub, "agents"))
+    await top.parent.cancel(task.id)
+    await top.scheduler.tick()
+    assert await sub.state(part) == "running"
+    for _ in range(3):
+        await top.later(minutes=6)
+    assert await sub.state(part) == "cancelled"
+
+
 async def test_a_cancel_that_comes_while_another_goes_on_begins_anew(top):
     """The walk of the later one starts at the first agent, and ends what came since the earlier."""
     sub = await below(top, "sub")

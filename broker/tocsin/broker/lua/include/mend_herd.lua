@@ -105,8 +105,8 @@ function mend_herd.agent(name)
   mend.types_of(name)
   local listed = redis.call('ZSCORE', key.agents(), name)
   mend.member('agents', key.agents(), name, found.registered_at)
-  if not listed and args.mend == '1' then   -- a walk that goes on would pass it by
-    redis.call('HDEL', key.herd(), 'walked')
+  if not listed and args.mend == '1' then   -- a walk that goes on would pass it by, and one that is over did
+    redis.call('HDEL', key.herd(), 'walked', 'cancelled_to')
   end
   if found.state == 'closing' then return mend.timed('0:close:' .. name, now, true) end
   if found.state == 'closed' then
