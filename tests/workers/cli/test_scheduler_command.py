@@ -39,6 +39,17 @@ def test_it_fires_timers_until_it_is_told_to_stop(
     assert scheduler.end(number) == 0, scheduler.errors
 
 
+def test_it_is_refused_with_another_number_of_partitions(
+    tmp_path: Path, start: Start, url: str, fleet_name: str
+) -> None:
+    """It ends with the reason: that number is never right, however often it is tried."""
+    with Broker.connect(url, fleet=fleet_name, partitions=5) as broker:
+        broker.fleet()
+    (tmp_path / "tocsin.toml").write_text("partitions = 6\n")
+    refused = start("scheduler", "--url", url, "--fleet", fleet_name, "--json")
+    assert "has 5 partitions" in refused.document()["error"]["detail"]
+
+
 def test_its_log_is_json_when_asked(start: Start, url: str, fleet_name: str) -> None:
     """With `--log-format json` each line on stderr is a JSON object."""
     scheduler = start("scheduler", "--url", url, "--fleet", fleet_name, "--log-format", "json")

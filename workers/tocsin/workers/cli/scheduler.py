@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -173,6 +174,8 @@ def _scheduler(
 
 async def _run(session: Session, notify: NotifySettings, every: timedelta | None) -> None:
     async with _connect(session) as broker:
+        with suppress(Unavailable):  # it waits for the server; what it is refused for stays
+            await broker.fleet()
         await serve(_scheduler(session, broker, notify, every))
 
 
