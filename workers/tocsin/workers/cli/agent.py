@@ -57,8 +57,8 @@ Source = Annotated[
         "--runner",
         metavar="NAME|FILE",
         show_default=False,
-        help="The same with all its fields: [runners.NAME] of your settings file, or a JSON file "
-        "(a path with a dot or slash), or - for stdin.",
+        help="The same with all its fields: table runners.NAME of your settings file, or a JSON "
+        "file (a path with a dot or slash), or - for stdin.",
     ),
 ]
 Profile = Annotated[
