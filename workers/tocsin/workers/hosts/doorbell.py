@@ -32,6 +32,8 @@ from typing import Any
 
 from platformdirs import user_state_path
 
+from tocsin.broker.pulse import is_running
+
 MAIL, WAKING, TASK, SILENT = "mail", "waking", "task", "silent"
 
 WORKING, IDLE = "working", "idle"
@@ -46,17 +48,6 @@ _MOST_KEPT = 2_000
 def sessions_folder() -> Path:
     """Where the sessions of this user have their files."""
     return user_state_path("tocsin", appauthor=False) / "sessions"
-
-
-def is_running(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _write(path: Path, text: str) -> None:

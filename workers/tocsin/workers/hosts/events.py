@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,7 +32,7 @@ NAMES = {
     Moment.STOP: "Stop",
     Moment.END: "SessionEnd",
 }
-"""What hosts call these moments. One that waits is not told of: it is a second hook of Stop."""
+"""What hosts call these moments. `WAIT` is none of theirs: a second hook at start and at stop."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,6 @@ class Event:
     """At stop: whether the turn went on because a hook wanted it; None if that is not said."""
     background: bool = False
     """At stop: whether work goes on in the background that will wake the session."""
-    source: str = ""
-    """At start: what began it."""
-    fields: dict[str, Any] = field(default_factory=dict, repr=False)
-    """All that the host said."""
 
 
 class Host(Protocol):
@@ -93,8 +89,6 @@ def read(text: str, moment: Moment | None = None) -> Event | None:
         subagent=bool(fields.get("agent_id")),
         continued=continued if isinstance(continued, bool) else None,
         background=bool(fields.get("background_tasks")),
-        source=str(fields.get("source") or ""),
-        fields=fields,
     )
 
 

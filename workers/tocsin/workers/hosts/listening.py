@@ -22,6 +22,7 @@ from typing import Any
 from tocsin.broker import Child, Delivery, Parent
 from tocsin.broker.envelopes import Waiting
 from tocsin.broker.errors import BrokerError
+from tocsin.broker.pulse import is_running
 from tocsin.broker.signals import Signal
 from tocsin.workers.hosts.answering import (
     blind,
@@ -33,7 +34,7 @@ from tocsin.workers.hosts.answering import (
     text_of,
     waking,
 )
-from tocsin.workers.hosts.doorbell import IDLE, WORKING, Handed, SessionFiles, is_running
+from tocsin.workers.hosts.doorbell import IDLE, WORKING, Handed, SessionFiles
 from tocsin.workers.hosts.waking import attempt, chain
 
 log = logging.getLogger("tocsin.hosts")

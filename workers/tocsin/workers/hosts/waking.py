@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tocsin.broker.pulse import is_running
 from tocsin.workers import channels
-from tocsin.workers.hosts.doorbell import SessionFiles, is_running
+from tocsin.workers.hosts.doorbell import SessionFiles
 
 _PATIENCE = 20.0
 """Seconds that a program has which wakes a session."""
@@ -48,7 +49,7 @@ def record_of_environment(environ: Mapping[str, str] | None = None) -> dict[str,
 def chain(paths: Sequence[str], record: Record) -> list[str]:
     """Those of a host's paths that this session has, in order."""
     needs = {"tmux": "tmux" in record, "command": "command" in record}
-    needs["queue"] = _program("codex") is not None
+    needs["queue"] = shutil.which("codex") is not None
     needs["channel"] = channels.is_open(record.get("host_pid"))
     return [path for path in paths if needs.get(path, True)]
 
@@ -74,7 +75,7 @@ def _channel(files: SessionFiles, record: Record, text: str) -> Tried:
 
 def _queue(files: SessionFiles, record: Record, text: str) -> Tried:
     """Codex keeps it for the thread, which takes it up when it is idle."""
-    program = _program("codex")
+    program = shutil.which("codex")
     if program is None:
         return Tried(False, "codex is not on the PATH")
     return _run([program, "queue", "--thread", files.session, "--message", text])
@@ -115,10 +116,6 @@ def _shown(server: str, pane: str) -> str | None:
     if not done.ok or len(words) < 4 or words[1:3] != ["0", "0"]:
         return None
     return f"{words[0]} {words[3]}"
-
-
-def _program(name: str) -> str | None:
-    return shutil.which(name)
 
 
 def _run(words: Sequence[str]) -> Tried:
