@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +16,7 @@ import typer
 from tocsin.broker import Child, Parent
 from tocsin.broker.errors import BrokerError, InvalidInput
 from tocsin.workers.cli.session import SeatName, Session, command
+from tocsin.workers.hosts.servers import Scope
 
 if TYPE_CHECKING:
     from tocsin.workers.hosts.doorbell import Handed, SessionFiles
@@ -33,13 +33,6 @@ HOOKED = ("claude-code", "codex", "generic")
 
 EXTENDED = {"pi": ("send-user-message",), "opencode": ("prompt",)}
 """Hosts with an extension of ours, which is told what to wake them with; and how it does."""
-
-
-class Scope(StrEnum):
-    """Whose settings of a host."""
-
-    USER = "user"
-    PROJECT = "project"
 
 
 Folder = Annotated[Path | None, typer.Option(hidden=True)]
@@ -260,7 +253,7 @@ def _add_install(group: typer.Typer, name: str) -> None:
         from tocsin.workers.hosts.documents import changes_of
         from tocsin.workers.hosts.files import Files
 
-        path = host_named(name).settings_path(scope)
+        path = host_named(name).settings_path(scope, Path.cwd())
         part = f"{name} hooks"
         if undo:
             left = Files().undo(path, part)

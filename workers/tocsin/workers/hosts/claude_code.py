@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.workers.hosts.events import NAMES, Moment, context, entry, go_on, settings
+from tocsin.workers.hosts.servers import Scope, folder_by
 
 __all__ = ["CHAIN", "NAME", "context", "go_on", "hooks", "settings_path"]
 
@@ -41,9 +42,8 @@ def hooks(command: Sequence[str]) -> dict[str, Any]:
     return settings(entries)
 
 
-def settings_path(scope: str) -> Path:
+def settings_path(scope: Scope, folder: Path) -> Path:
     """`settings.json` of the user; of a project `settings.local.json`, which nobody shares."""
-    if scope == "project":
-        return Path.cwd() / ".claude" / "settings.local.json"
-    folder = os.environ.get("CLAUDE_CONFIG_DIR")
-    return (Path(folder).expanduser() if folder else Path.home() / ".claude") / "settings.json"
+    if scope is Scope.PROJECT:
+        return folder / ".claude" / "settings.local.json"
+    return folder_by("CLAUDE_CONFIG_DIR", ".claude")(os.environ) / "settings.json"

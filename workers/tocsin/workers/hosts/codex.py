@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.workers.hosts.events import NAMES, Moment, context, entry, go_on, settings
+from tocsin.workers.hosts.servers import Scope, folder_by
 
 __all__ = ["CHAIN", "NAME", "context", "go_on", "hooks", "settings_path"]
 
@@ -38,9 +39,8 @@ def hooks(command: Sequence[str]) -> dict[str, Any]:
     )
 
 
-def settings_path(scope: str) -> Path:
+def settings_path(scope: Scope, folder: Path) -> Path:
     """`hooks.json` in its folder, or in a project's."""
-    if scope == "project":
-        return Path.cwd() / ".codex" / "hooks.json"
-    folder = os.environ.get("CODEX_HOME")
-    return (Path(folder).expanduser() if folder else Path.home() / ".codex") / "hooks.json"
+    if scope is Scope.PROJECT:
+        return folder / ".codex" / "hooks.json"
+    return folder_by("CODEX_HOME", ".codex")(os.environ) / "hooks.json"

@@ -103,7 +103,7 @@ class Host:
         self._server = self.servers.path(scope, folder)
         self._paths = {"server": self._server}
         if name in _HOOKED:
-            self._paths["hooks"] = _HOOKED[name].settings_path(scope)
+            self._paths["hooks"] = _HOOKED[name].settings_path(scope, folder)
         if name in _EXTENSIONS:
             self._paths["extension"] = _EXTENSIONS[name].path(scope, folder)
 

@@ -13,6 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from tocsin.workers.hosts.servers import Scope
+
 
 class Moment(StrEnum):
     """When a hook is called."""
@@ -66,8 +68,8 @@ class Host(Protocol):
         """What goes into the host's settings so that `command` is run at its events, the moment
         being its last word."""
 
-    def settings_path(self, scope: str) -> Path:
-        """The file with the host's settings: of a `user` or of a `project`."""
+    def settings_path(self, scope: Scope, folder: Path) -> Path:
+        """The file with the host's hooks: the user's, or that of the project in `folder`."""
 
 
 def read(text: str, moment: Moment | None = None) -> Event | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from tocsin.broker.errors import InvalidInput
 from tocsin.workers.hosts.events import NAMES, Moment
+from tocsin.workers.hosts.servers import Scope
 
 NAME = "generic"
 
@@ -37,7 +38,7 @@ def hooks(command: Sequence[str]) -> dict[str, Any]:
     return {"hooks": {str(moment): shlex.join([*command, moment]) for moment in NAMES}}
 
 
-def settings_path(scope: str) -> Path:
+def settings_path(scope: Scope, folder: Path) -> Path:
     """There is none that is known."""
     raise InvalidInput(
         "hook install",
