@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -171,29 +170,14 @@ def _add_listen(group: typer.Typer, name: str) -> None:
         from tocsin.workers.hosts.doorbell import SessionFiles
         from tocsin.workers.hosts.listening import Listener
         from tocsin.workers.hosts.listening import listen as serve
-        from tocsin.workers.hosts.waking import record_of_environment
+        from tocsin.workers.hosts.sessions import keep_record, start_listener
 
         place = Place(session, name, folder)
         files = SessionFiles(place.folder, name, session_id)
         if not files.record:
-            above = lineage.ancestors()
-            files.keep(
-                {
-                    "host": name,
-                    "session": session_id,
-                    "seat": str(place.seat),
-                    "host_pid": lineage.host_of(above),
-                    **record_of_environment(),
-                }
-            )
+            keep_record(files, str(place.seat), lineage.host_of(lineage.ancestors()))
         if detach:
-            subprocess.Popen(
-                place.listen_command(files),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            start_listener(place.listen_command(files))
             return
         paths = EXTENDED[name] if name in EXTENDED else host_named(name).CHAIN
         listener = Listener(

@@ -18,7 +18,7 @@ from tocsin.workers.hosts.doorbell import IDLE, MAIL, TASK, WAKING, WORKING, Han
 from tocsin.workers.hosts.events import Event, Host, Moment
 
 Known = dict[str, dict[str, float]]
-"""What was handed over, by message."""
+"""What was handed over, by message; what is known of each, `Handed.open` says."""
 
 AGAIN = 600.0
 """Seconds after which mail that is not acked is handed over again."""
@@ -42,7 +42,10 @@ ASK_OR_DONE = (
 
 
 def due(waiting: Iterable[Waiting], known: Known, now: float) -> list[Waiting]:
-    """Quiet and steer mail that is to be handed over now. What somebody else showed, was."""
+    """Quiet and steer mail that is to be handed over now.
+
+    What somebody else has shown counts as handed over, and is noted in `known` as that.
+    """
     found = []
     for each in waiting:
         if each.wakes and each.delivery != Delivery.STEER:

@@ -10,7 +10,7 @@
         wake      a pipe that the waiter of a session reads, `waiter` its process
         record    whose session it is, and how it can be woken
         turn      how often this turn was continued
-    sessions/seats/<seat>/handed   what was handed over to an agent, and when
+    sessions/seats/<seat>/handed   what an agent was handed, or told of, and when; beside it `lock`
 
 `hook.sh` reads them without starting Python, so names and meanings stand in both.
 """
@@ -102,7 +102,7 @@ class SessionFiles:
         return _read_json(self.folder / "record")
 
     def keep(self, record: dict[str, Any]) -> None:
-        """Keeps that."""
+        """Replaces the record, and makes the folder if need be."""
         self.make()
         _write(self.folder / "record", json.dumps(record))
 
@@ -112,7 +112,7 @@ class SessionFiles:
         return _read_json(self.folder / "turn")
 
     def keep_turn(self, turn: dict[str, Any]) -> None:
-        """Keeps that, until the next turn."""
+        """Replaces that; the next turn begins with an empty one."""
         _write(self.folder / "turn", json.dumps(turn))
 
     @property
@@ -177,8 +177,8 @@ class SessionFiles:
         return True
 
 
-def others(folder: Path) -> Iterator[tuple[SessionFiles, dict[str, Any]]]:
-    """The sessions whose host still runs, with their records; of what ended, files are removed."""
+def in_running_hosts(folder: Path) -> Iterator[tuple[SessionFiles, dict[str, Any]]]:
+    """The sessions whose host still runs, with their records; removes the files of what ended."""
     for path in sorted(folder.glob("*-*")) if folder.is_dir() else ():
         record = _read_json(path / "record")
         host_pid = record.get("host_pid")
@@ -202,7 +202,8 @@ class Handed:
 
     @contextmanager
     def open(self) -> Iterator[dict[str, dict[str, float]]]:
-        """By message `at`, when it was handed over, and `stops`, how many turns it continued.
+        """By message: `at`, when it was handed over (or first heard of), `told`, when it was last
+        pointed to, and `stops`, how many ends of a turn it put off.
 
         What is changed inside is kept. One process at a time.
         """

@@ -19,7 +19,7 @@ from tocsin.broker import Child, Parent
 from tocsin.broker.errors import BrokerError
 from tocsin.workers import lineage
 from tocsin.workers.hosts.answering import Answering, blind
-from tocsin.workers.hosts.doorbell import SILENT, WORKING, Handed, SessionFiles, others
+from tocsin.workers.hosts.doorbell import SILENT, WORKING, Handed, SessionFiles, in_running_hosts
 from tocsin.workers.hosts.events import Event, Host, Moment
 from tocsin.workers.hosts.waking import chain, record_of_environment
 
@@ -45,6 +45,30 @@ def end_after(seconds: float) -> None:
     """Ends this process, as one that has nothing to say, if it still runs then."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
     signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def keep_record(files: SessionFiles, seat: str, host_pid: int | None) -> None:
+    """Notes whose session it is, in which process, and how it can be woken."""
+    files.keep(
+        {
+            "host": files.host,
+            "session": files.session,
+            "seat": seat,
+            "host_pid": host_pid,
+            **record_of_environment(),
+        }
+    )
+
+
+def start_listener(words: Sequence[str]) -> None:
+    """Starts what listens for a session; it outlives whoever starts it."""
+    subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 class Visit:
@@ -75,7 +99,7 @@ class Visit:
         host_pid = lineage.host_of(above)
         known = [
             (each, record)
-            for each, record in others(self.files.sessions)
+            for each, record in in_running_hosts(self.files.sessions)
             if each.folder != self.files.folder and not each.raised(SILENT)
         ]
         nested = lineage.is_nested(above, host_pid, [each["host_pid"] for _, each in known])
@@ -83,15 +107,7 @@ class Visit:
         inside = self._event.moment is not Moment.START and any(
             record["host_pid"] == host_pid and each.listener for each, record in known
         )
-        self.files.keep(
-            {
-                "host": self._host.NAME,
-                "session": self._event.session,
-                "seat": self._seat,
-                "host_pid": host_pid,
-                **record_of_environment(),
-            }
-        )
+        keep_record(self.files, self._seat, host_pid)
         self.files.flag(SILENT, nested or inside)
         return nested or inside
 
@@ -104,14 +120,7 @@ class Visit:
     def see_listener(self) -> None:
         """Starts who listens for this session, unless somebody does."""
         if self.files.listener is None:
-            subprocess.Popen(
-                self._listen(self.files),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                cwd="/" if not Path.cwd().is_dir() else None,
-            )
+            start_listener(self._listen(self.files))
 
     def answer(
         self, joining: Callable[[], AbstractContextManager[Agent]], handed: Handed
