@@ -19,7 +19,7 @@ from tocsin.workers.hosts.servers import Scope
 
 if TYPE_CHECKING:
     from tocsin.workers.hosts.doorbell import Handed, SessionFiles
-    from tocsin.workers.hosts.events import Host
+    from tocsin.workers.hosts.events import HookedHost
 
 app = typer.Typer(
     name="hook",
@@ -37,11 +37,11 @@ EXTENDED = {"pi": ("send-user-message",), "opencode": ("prompt",)}
 Folder = Annotated[Path | None, typer.Option(hidden=True)]
 
 
-def host_named(name: str) -> Host:
-    """The module that knows a host."""
+def host_named(name: str) -> HookedHost:
+    """The module that knows a host which runs hooks."""
     from tocsin.workers.hosts import claude_code, codex, generic
 
-    hosts: dict[str, Host] = {each.NAME: each for each in (claude_code, codex, generic)}
+    hosts: dict[str, HookedHost] = {each.NAME: each for each in (claude_code, codex, generic)}
     return hosts[name]
 
 

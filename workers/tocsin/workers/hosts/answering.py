@@ -15,7 +15,7 @@ from tocsin.broker import Child, Delivery, Envelope, Parent, TaskState
 from tocsin.broker.envelopes import Waiting
 from tocsin.broker.framing import RULE, framed, introduction, relation
 from tocsin.workers.hosts.doorbell import IDLE, MAIL, TASK, WAKING, WORKING, Handed, SessionFiles
-from tocsin.workers.hosts.events import Event, Host, Moment
+from tocsin.workers.hosts.events import Event, HookedHost, Moment
 
 Known = dict[str, dict[str, float]]
 """What was handed over, by message; what is known of each, `Handed.open` says."""
@@ -130,7 +130,7 @@ class Answering:
     """Answers the events of one session."""
 
     def __init__(
-        self, host: Host, agent: Parent | Child, files: SessionFiles, handed: Handed
+        self, host: HookedHost, agent: Parent | Child, files: SessionFiles, handed: Handed
     ) -> None:
         self._host = host
         self._agent = agent

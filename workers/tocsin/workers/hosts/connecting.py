@@ -28,7 +28,7 @@ from tocsin.workers.hosts.documents import (
     find,
 )
 from tocsin.workers.hosts.doorbell import sessions_folder
-from tocsin.workers.hosts.events import Host as Hooked
+from tocsin.workers.hosts.events import HookedHost
 from tocsin.workers.hosts.files import Files
 from tocsin.workers.hosts.servers import SERVERS, Scope
 from tocsin.workers.hosts.sessions import command as hook_command
@@ -38,7 +38,7 @@ SEAT = "TOCSIN_SEAT"
 _FOLDERS = ("TOCSIN_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 """Where seats and settings lie, if not where every process of this user looks."""
 
-_HOOKED: dict[str, Hooked] = {claude_code.NAME: claude_code, codex.NAME: codex}
+_HOOKED: dict[str, HookedHost] = {claude_code.NAME: claude_code, codex.NAME: codex}
 """Hosts that run hooks of ours at the moments of a session."""
 
 _EXTENSIONS = {"pi": pi.EXTENSION, "opencode": opencode.EXTENSION}

@@ -51,8 +51,8 @@ class Event:
     """At stop: whether work goes on in the background that will wake the session."""
 
 
-class Host(Protocol):
-    """A module of this package that knows a host."""
+class HookedHost(Protocol):
+    """A module of this package that knows a host which runs hooks."""
 
     NAME: str
     CHAIN: tuple[str, ...]

@@ -20,7 +20,7 @@ from tocsin.broker.errors import BrokerError
 from tocsin.workers import lineage
 from tocsin.workers.hosts.answering import Answering, blind
 from tocsin.workers.hosts.doorbell import SILENT, WORKING, Handed, SessionFiles, in_running_hosts
-from tocsin.workers.hosts.events import Event, Host, Moment
+from tocsin.workers.hosts.events import Event, HookedHost, Moment
 from tocsin.workers.hosts.waking import chain, record_of_environment
 
 Agent = Parent | Child
@@ -76,7 +76,7 @@ class Visit:
 
     def __init__(
         self,
-        host: Host,
+        host: HookedHost,
         event: Event,
         folder: Path,
         seat: str,
