@@ -82,7 +82,7 @@ def connect(
 
     chosen = Host(host, scope, Path.cwd())
     if undo:
-        _undo(session, chosen)
+        _undo(session, chosen, scope)
         return
     program, env = _place(session)
     pieces = chosen.pieces(program, env)
@@ -135,11 +135,13 @@ def _generic(session: Session, *, undo: bool) -> None:
         raise typer.Exit(REFUSED)
 
 
-def _undo(session: Session, host: Host) -> None:
+def _undo(session: Session, host: Host, scope: Scope) -> None:
     files, left = host.undo()
     session.out.result(
         {"host": host.name, "files": files, "left": left},
-        Facts([("put back", str(path)) for path in files]) if files else "There is nothing of it.",
+        Facts([("put back", str(path)) for path in files])
+        if files
+        else f"Tocsin put nothing into files of {host.name} for {_WHOSE[scope]}.",
     )
     for place in left:
         session.out.warn(f"{place} was changed since, and is left")
@@ -195,7 +197,7 @@ def _end(
     files: list[str],
 ) -> None:
     """Says what was done and tried; what failed makes the command fail."""
-    words = {True: "works", False: "fails", None: "open"}
+    words = {True: "works", False: "fails", None: "unknown"}
     tried = [(words[check.ok], f"{check.what}: {check.told}") for check in checks]
     session.out.result(
         {"host": host, "seat": str(session.seat()), "files": files, "checks": checks},

@@ -232,7 +232,7 @@ def _add_install(group: typer.Typer, name: str) -> None:
 
         Sessions that the host is started for with TOCSIN_SEAT=herd/agent have
         them from then on, all others do not notice. With --seat, or while
-        TOCSIN_SEAT is set, they are for that agent alone. To repeat it renews them.
+        TOCSIN_SEAT is set, they are for that agent alone. Repeat it to renew them.
         """
         from tocsin.workers.hosts.documents import changes_of
         from tocsin.workers.hosts.files import Files
@@ -247,6 +247,8 @@ def _add_install(group: typer.Typer, name: str) -> None:
                 else f"Took them out of {path}."
             )
             session.out.result({"path": path, "undone": left is not None, "left": left or []}, told)
+            for place in left or ():
+                session.out.warn(f"{place} in {path} was changed since, and is left")
             return
         changed = Files().put(path, part, changes_of(_hooks(session, name)))
         session.out.result(

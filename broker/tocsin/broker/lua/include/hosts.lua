@@ -4,6 +4,7 @@
 --                     parent was told of it beside another
 --   paths             JSON: of each path when a try by it was last confirmed (0: never), and how many
 --                     in a row came to nothing since
+--   sessions_told     how often the parent was told of several
 --   waits:<instance>  this instance has waited for a turn
 -- In a message's record, of a try that was reported: `wake:<path>` (when, result, how often, when it was
 -- confirmed, detail), and in `tried` the last that seemed to go well, whose, until that is confirmed.
@@ -122,7 +123,7 @@ local function prove(id, path, try)
   keep_paths(paths)
 end
 
--- The caller is handed mail that it was tried to wake it for.
+-- The caller is handed mail for which somebody tried to wake it.
 function hosts.confirm(m)
   local path, agent, generation = string.match(m.tried, '^(%S+) (%S+) (%S+)$')
   if agent == args.agent and generation == me.generation then prove(m.id, path, m['wake:' .. path]) end
@@ -144,8 +145,8 @@ function hosts.tried(path, ok, at, mail_of, detail)
   local known, count = paths[path], 0
   for _ in pairs(paths) do count = count + 1 end
   if not known and count >= PATHS then
-    refuse('invalid_input', "agent '", args.agent, "' was tried to be woken by ", count,
-      ' paths already, which is as many as are kept; use one of those')
+    refuse('invalid_input', "wakes of agent '", args.agent, "' by ", count,
+      ' paths were reported already, which is as many as are kept; use one of those')
   end
   known = known or { 0, 0 }
   local was_proven = is_proven(known)
