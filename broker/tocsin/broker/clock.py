@@ -7,6 +7,7 @@ and its speed. Leases, graces and blocking reads always run on the server's unsc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -24,6 +25,11 @@ def to_ms(moment: datetime) -> int:
 def from_ms(milliseconds: float | str) -> datetime:
     """The aware UTC datetime of milliseconds since 1970."""
     return _EPOCH + timedelta(milliseconds=int(float(milliseconds)))
+
+
+def read_time(answer: Sequence[bytes | str | int]) -> datetime:
+    """The server's time, of its answer to TIME: seconds and microseconds."""
+    return _EPOCH + timedelta(seconds=int(answer[0]), microseconds=int(answer[1]))
 
 
 class ManualClock:
@@ -78,6 +84,13 @@ class ScaledClock:
     def argument(self) -> str:
         """This clock as the first argument of a script; empty until the fleet fixed its base."""
         return "" if self.base is None else f"scaled:{self.base}:{self.factor!r}"
+
+    def at(self, server: datetime) -> datetime:
+        """What it shows when the server's clock shows this; until its base is fixed, the same."""
+        if self.base is None:
+            return server
+        base = from_ms(self.base)
+        return base + (server - base) * self.factor
 
 
 Clock = ManualClock | ScaledClock

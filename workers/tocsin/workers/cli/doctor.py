@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from tocsin.broker import keys
+from tocsin.broker.clock import read_time
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.eviction import danger
 from tocsin.broker.urls import Node
@@ -191,9 +192,8 @@ def _snapshots(session: Session) -> dict[Node, str]:
 
 def _clock(session: Session) -> Iterator[Finding]:
     before = datetime.now(UTC)
-    seconds, micros = session.broker.link.command("doctor", "TIME")
+    server = read_time(session.broker.link.command("doctor", "TIME"))
     after = datetime.now(UTC)
-    server = datetime.fromtimestamp(int(seconds), UTC) + timedelta(microseconds=int(micros))
     off = server - (before + (after - before) / 2)
     direction = "behind" if off > timedelta(0) else "ahead of"
     if abs(off) > SKEW + (after - before) / 2:

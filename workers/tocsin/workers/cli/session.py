@@ -21,7 +21,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NamedTuple, ParamSpec
 
@@ -29,7 +29,7 @@ import typer
 
 from tocsin.broker import Broker, Child, Parent, ScaledClock
 from tocsin.broker.caller import Caller
-from tocsin.broker.clock import from_ms
+from tocsin.broker.clock import read_time
 from tocsin.broker.errors import Forbidden, HerdClosed, InvalidInput, Unauthorized
 from tocsin.broker.ids import PARENT, hash_token
 from tocsin.broker.settings import ConnectionSettings
@@ -127,13 +127,9 @@ class Session:
         """The fleet's time: the server's, or what its scaled clock makes of it."""
         if self._lines:
             return self._lines[-1].now()
-        seconds, micros = self.broker.link.command("now", "TIME")
-        server = datetime.fromtimestamp(int(seconds), UTC) + timedelta(microseconds=int(micros))
+        server = read_time(self.broker.link.command("now", "TIME"))
         clock = self.broker.fleet().clock
-        if isinstance(clock, ScaledClock) and clock.base is not None:
-            base = from_ms(clock.base)
-            return base + (server - base) * clock.factor
-        return server
+        return clock.at(server) if isinstance(clock, ScaledClock) else server
 
     def seat(self) -> SeatName:
         """Whom this command speaks for."""

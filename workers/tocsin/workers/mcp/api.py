@@ -27,7 +27,7 @@ from starlette.routing import Route
 
 from tocsin.broker import AsyncAgent, AsyncBroker, AsyncChild, AsyncParent, ReturnWhen, asks
 from tocsin.broker._async.attendance import AsyncAttendance
-from tocsin.broker.clock import ScaledClock, from_ms
+from tocsin.broker.clock import ScaledClock, read_time
 from tocsin.broker.errors import BrokerError, HerdClosed, InvalidInput
 from tocsin.broker.ids import repeating
 from tocsin.broker.requests import check_message
@@ -123,13 +123,11 @@ class Doors:
         try:
             async with _agent(guest, request) as agent:
                 fleet, caller = await self._broker.fleet(), agent.caller
-                record = await self._broker.link.command("seat", "TIME")
+                now = read_time(await self._broker.link.command("seat", "TIME"))
         except BrokerError as error:
             return refused(error)
-        now = from_ms(int(record[0]) * 1_000 + int(record[1]) // 1_000)
-        if isinstance(fleet.clock, ScaledClock) and fleet.clock.base is not None:
-            base = from_ms(fleet.clock.base)
-            now = base + (now - base) * fleet.clock.factor
+        if isinstance(fleet.clock, ScaledClock):
+            now = fleet.clock.at(now)
         found = {
             "fleet": fleet.name,
             "herd": caller.herd,
