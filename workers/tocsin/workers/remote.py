@@ -80,8 +80,7 @@ class Remote:
 
     def join(self) -> RemoteParent | RemoteChild:
         """The agent, its token proved at this moment."""
-        found = self._asked("seat", self._exchange("seat", "GET", None, {}, GIVE_UP_AFTER))
-        seat = found["result"]
+        seat = self._seat()
         caller = Caller(
             Fleet(seat["fleet"], 1, None),
             seat["herd"],
@@ -100,8 +99,12 @@ class Remote:
 
     def now(self) -> datetime:
         """The fleet's time."""
+        return datetime.fromisoformat(self._seat()["now"])
+
+    def _seat(self) -> dict[str, Any]:
+        """Whom the token proves, and what time it is there."""
         found = self._asked("seat", self._exchange("seat", "GET", None, {}, GIVE_UP_AFTER))
-        return datetime.fromisoformat(found["result"]["now"])
+        return dict(found["result"])
 
     def call(
         self,

@@ -40,7 +40,7 @@ API = "/api/v1/"
 OPEN = ("/health", f"{API}openapi.json")
 """What is served to whomever asks."""
 
-VISITOR, WAITS = "tocsin.visitor", "tocsin.limit"
+VISITOR, PATIENCE = "tocsin.visitor", "tocsin.patience"
 """Where the scope of a request has its agent, and how long its calls may wait."""
 
 _SESSION_ID = re.compile(r"tocsin-(\d{1,4})-[0-9a-f]{32}")
@@ -191,12 +191,12 @@ class Sessions:
         known = _SESSION_ID.fullmatch(session) if session else None
         if session and known is None:
             return refuse(404, "unknown_session", "there is no such session; initialize anew")
-        scope[WAITS] = float(known[1]) if known else None
+        scope[PATIENCE] = float(known[1]) if known else None
         try:
             if LIMIT in headers:
-                scope[WAITS] = read_limit(headers[LIMIT], f"the header {LIMIT}")
+                scope[PATIENCE] = read_limit(headers[LIMIT], f"the header {LIMIT}")
             elif self._limit is not None:
-                scope[WAITS] = self._limit
+                scope[PATIENCE] = self._limit
         except InvalidInput as error:
             return refuse(400, error.code, error.detail)
         return await _proof(scope[VISITOR]) if first else None

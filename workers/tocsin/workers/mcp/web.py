@@ -29,7 +29,7 @@ from tocsin.broker import AsyncBroker
 from tocsin.broker.errors import BrokerError
 from tocsin.workers.mcp import api
 from tocsin.workers.mcp.clients import Patience, limit_of
-from tocsin.workers.mcp.gate import VISITOR, WAITS, Gate, Rates, Sessions
+from tocsin.workers.mcp.gate import PATIENCE, VISITOR, Gate, Rates, Sessions
 from tocsin.workers.mcp.server import Context, build
 from tocsin.workers.mcp.visitors import Guest, Visitor
 
@@ -77,7 +77,7 @@ def _visitor(context: Context) -> Visitor:
 def _patience(context: Context) -> Patience:
     """What a header or the server says, else the session, else the name the client gives."""
     assert context.request is not None
-    limit: float | None = context.request.scope[WAITS]
+    limit: float | None = context.request.scope[PATIENCE]
     if limit is not None:
         return Patience(limit)
     client = context.session.client_params
