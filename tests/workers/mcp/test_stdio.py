@@ -12,7 +12,9 @@ import pytest
 from tests.waiting import wait_until_async
 from tests.workers.mcp.desk import PROGRAM, environment, hosted, initialize, joined, serving
 from tocsin.broker import AsyncBroker
+from tocsin.broker.settings import ConnectionSettings
 from tocsin.workers import channels, lineage
+from tocsin.workers.credentials import Credentials, StoredSeat
 
 STARTS = 60.0  # seconds that a process may take to start on a busy machine
 
@@ -157,6 +159,21 @@ async def test_stdout_is_json_rpc_whatever_fails(url, tmp_path):
         assert host.process.returncode == 0, errors
         for secret in ("p%40ss-word", "p@ss-word", token):
             assert secret not in errors + json.dumps(result), why
+
+
+async def test_who_speaks_is_said_and_never_guessed(url, tmp_path, broker, parent):
+    """Of a host that handed on no seat, nobody becomes the one that a terminal chose."""
+    name, folder = f"{parent.herd}/parent", tmp_path / "seats"
+    place = ConnectionSettings(url=url, fleet=broker.name)
+    Credentials(place, folder).put(name, StoredSeat(token=parent.token), use=True)
+    env = {"TOCSIN_URL": url, "TOCSIN_FLEET": broker.name, "TOCSIN_DIR": str(folder)}
+    for seat in ("${TOCSIN_SEAT}", ""):
+        async with hosted(os.environ | env | {"TOCSIN_SEAT": seat}) as nobody:
+            assert "TOCSIN_SEAT=herd/agent" in (await nobody.refusal("roster"))["detail"]
+            tools = (await nobody.client.list_tools()).tools
+            assert "delegate" not in {each.name for each in tools}
+    async with hosted(os.environ | env | {"TOCSIN_SEAT": name}) as boss:
+        assert (await boss.data("roster"))["you"] == "parent"
 
 
 async def test_a_channel_is_said_to_the_host_unasked(url, tmp_path, monkeypatch):

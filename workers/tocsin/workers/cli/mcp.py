@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.broker import AsyncBroker
-from tocsin.broker.errors import Forbidden, Unavailable
+from tocsin.broker.errors import Forbidden, InvalidInput, Unavailable
 from tocsin.workers.addresses import check_address
 from tocsin.workers.cli.blocks import Facts
 from tocsin.workers.cli.output import REFUSED
@@ -129,6 +129,12 @@ def _place(session: Session) -> Place:
             f"TOCSIN_URL leads to a server of Tocsin that speaks MCP itself: give your host "
             f"{address}/mcp with the header `Authorization: Bearer herd/agent:token`, in the place "
             "of this program",
+        )
+    if session.named_seat() is None:
+        raise InvalidInput(
+            "mcp",
+            "no seat is named: set TOCSIN_SEAT=herd/agent where your host starts this server; what "
+            "`tocsin seat use` chose is for terminals",
         )
     name, tokens = session.proofs()
     seat = Seat(name.herd, name.agent, tokens)
