@@ -39,6 +39,26 @@ async def test_only_what_was_shown_can_be_acked(herd, broker):
         await turn.ack()
 
 
+@pytest.mark.parametrize("how", ["skipped", "behind another"])
+async def test_what_a_page_leaves_out_is_not_shown(herd, broker, how):
+    """A later page, or one message by its id, shows itself alone: the rest is nobody's to ack."""
+    first, second = [
+        (await herd.parent.message("scout", words)).message_id for words in ("one", "two")
+    ]
+    async with serving(broker) as base, joined(base, herd.scout) as scout:
+        if how == "skipped":
+            page = await scout.data("inbox", skip=1)
+            assert [each["message_id"] for each in page["messages"]] == [second]
+            assert page["remaining"] == 0
+            assert (await scout.data("inbox", skip=500))["messages"] == []
+        else:
+            read = await scout.data("inbox", message=second)
+            assert read["message"]["body"] == "two"
+        assert (await herd.scout.receipt(first)).state == "accepted"
+        assert (await scout.refusal("ack", messages=[first]))["code"] == "wrong_state"
+        assert (await scout.data("ack", messages=[second]))["acked"] == [second]
+
+
 @pytest.mark.parametrize("letter", ["a", '"', "\n", "ü", "\N{PILE OF POO}"])
 async def test_a_page_is_never_too_long_for_a_host(herd, broker, letter):
     """30 long messages come in pages, each below 20,000 characters as sent, none left out."""

@@ -11,6 +11,7 @@ from pydantic import Field
 from tocsin.broker import AgentInfo, AsyncAgent, Delivery, Envelope, Sent, herds
 from tocsin.broker.errors import UnknownMessage
 from tocsin.broker.framing import RULE, framed, head, one_line
+from tocsin.broker.inbox import MOST
 from tocsin.broker.requests import check_message
 from tocsin.workers.mcp.arguments import Key, MessageId, OwnTask, Target, Words, minutes
 from tocsin.workers.mcp.toolbox import Answer, Toolbox, ToolCall
@@ -50,13 +51,22 @@ async def inbox(
     agent = await call.agent()
     if message is not None:
         return _piece(await _find(agent, check_message("inbox", message)), offset)
-    shown = await agent.inbox(limit=skip + PAGE)
-    mail = list(shown)[skip:]
+    mail, remaining = await _show(agent, skip)
     for most in _PREVIEWS:
-        answer = _page(mail, shown.remaining, skip, most)
+        answer = _page(mail, remaining, skip, most)
         if _size(answer) < LONGEST_RESULT:
             break
     return answer
+
+
+async def _show(agent: AsyncAgent, skip: int) -> tuple[list[Envelope], int]:
+    """One page, and how much follows it. Nothing else counts as shown."""
+    if not skip:
+        shown = await agent.inbox(limit=PAGE)
+        return list(shown), shown.remaining
+    waiting = [each.message_id for each in await agent.look(limit=MOST)]
+    page, following = waiting[skip : skip + PAGE], waiting[skip + PAGE :]
+    return list(await agent.inbox(messages=page)) if page else [], len(following)
 
 
 def _size(answer: Answer) -> int:
@@ -112,18 +122,10 @@ def _piece(envelope: Envelope, offset: int) -> Answer:
 
 
 async def _find(agent: AsyncAgent, message: str) -> Envelope:
-    """One message of the inbox. What is shown on the way to it is what stands before it."""
-    limit = PAGE
-    while True:
-        shown = await agent.inbox(limit=limit)
-        for envelope in shown:
-            if envelope.message_id == message:
-                return envelope
-        if not shown.remaining or limit >= 1_000:
-            raise UnknownMessage(
-                "inbox", f"{message} is not in your inbox; it may be acked already"
-            )
-        limit = min(limit * 4, 1_000)
+    """One message of the inbox. No other is shown by that."""
+    for envelope in await agent.inbox(messages=[message]):
+        return envelope
+    raise UnknownMessage("inbox", f"{message} is not in your inbox; it may be acked already")
 
 
 @box.tool(repeats=True)
