@@ -161,6 +161,24 @@ async def test_stdout_is_json_rpc_whatever_fails(url, tmp_path):
             assert secret not in errors + json.dumps(result), why
 
 
+HALF = "\\ud83d"
+
+
+async def test_a_line_that_cannot_be_read_is_answered(url, tmp_path):
+    """Its sender would wait until its time-out: half of a cut emoji, by the request's own id."""
+    host = await Host.start(tmp_path / "log", os.environ | {"TOCSIN_URL": url})
+    ping = json.dumps({"jsonrpc": "2.0", "id": 4, "method": "ping", "params": {"a": "?"}})
+    await host.write(initialize(), "", "{broken", "[]", ping.replace("?", HALF))
+    told = await host.answer(0), await host.next(), await host.next(), await host.next()
+    assert [(each["id"], each.get("error", {}).get("code")) for each in told] == [
+        (0, None),
+        (None, -32700),
+        (None, -32600),
+        (4, -32700),
+    ]
+    await host.end()
+
+
 async def test_who_speaks_is_said_and_never_guessed(url, tmp_path, broker, parent):
     """Of a host that handed on no seat, nobody becomes the one that a terminal chose."""
     name, folder = f"{parent.herd}/parent", tmp_path / "seats"

@@ -8,15 +8,21 @@ so where a model reads it: in the answers of its tools.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from typing import Any
 
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.server.stdio import stdio_server
+from mcp.shared._stream_protocols import WriteStream
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCNotification
+from pydantic import ValidationError
 
 from tocsin.workers import channels, lineage
 from tocsin.workers.mcp.clients import Patience, limit_of
@@ -61,7 +67,11 @@ async def serve_stdio(
                 await stack.enter_async_context(channels.opened(host, tell))
             offers = {channels.CAPABILITY: dict[str, object]()} if channel else None
             options = server.create_initialization_options(experimental_capabilities=offers)
-            await server.run(incoming, outgoing, options)
+            passing, passed = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+            async with anyio.create_task_group() as group:
+                group.start_soon(_pass_on, incoming, passing, outgoing)
+                await server.run(passed, outgoing, options)
+                group.cancel_scope.cancel()
 
     serving = asyncio.create_task(serve())
     stopping = asyncio.create_task(told.wait())
@@ -74,3 +84,39 @@ async def serve_stdio(
             os._exit(0)
     with suppress(BrokenPipeError, ConnectionError):
         serving.result()
+
+
+async def _pass_on(
+    incoming: AsyncIterable[SessionMessage | Exception],
+    passing: MemoryObjectSendStream[SessionMessage | Exception],
+    outgoing: WriteStream[SessionMessage],
+) -> None:
+    """Passes on what can be read. To the rest it says so: who sent it may be waiting."""
+    async with passing:
+        async for each in incoming:
+            if isinstance(each, SessionMessage):
+                await passing.send(each)
+            elif (answer := _unreadable(each)) is not None:
+                await outgoing.send(SessionMessage(answer))
+
+
+def _unreadable(failure: Exception) -> JSONRPCError | None:
+    """The answer to a line that is no message, by the id that it may have.
+
+    Half of a pair, as JavaScript writes it of a cut emoji, is JSON and still no text.
+    """
+    first: Any = failure.errors()[0] if isinstance(failure, ValidationError) else {}
+    if first.get("type") != "json_invalid":
+        error = ErrorData(code=INVALID_REQUEST, message="this is no message of JSON-RPC 2.0")
+        return JSONRPCError(jsonrpc="2.0", id=None, error=error)
+    line = first["input"]
+    if not line.strip():
+        return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    number = found.get("id") if isinstance(found, dict) else None
+    known = number if isinstance(number, str) or type(number) is int else None
+    error = ErrorData(code=PARSE_ERROR, message=f"this cannot be read: {first['msg']}")
+    return JSONRPCError(jsonrpc="2.0", id=known, error=error)
