@@ -194,6 +194,25 @@ async def test_who_speaks_is_said_and_never_guessed(url, tmp_path, broker, paren
         assert (await boss.data("roster"))["you"] == "parent"
 
 
+async def test_a_rotation_is_not_noticed(url, tmp_path, broker, parent):
+    """The first call after it goes well: to be told to stop would end an agent's work."""
+    scout = await child(broker, parent, "scout")
+    name, folder = f"{parent.herd}/scout", tmp_path / "seats"
+    seats = Credentials(ConnectionSettings(url=url, fleet=broker.name), folder)
+    seats.put(name, StoredSeat(token=scout.token))
+    env = {"TOCSIN_URL": url, "TOCSIN_FLEET": broker.name, "TOCSIN_DIR": str(folder)}
+    async with hosted(os.environ | env | {"TOCSIN_SEAT": name}) as session:
+        for again in (
+            lambda: session.data("inbox"),
+            lambda: session.client.read_resource("tocsin://roster"),
+        ):
+            await session.data("roster")
+            seats.put(name, StoredSeat(token=(await parent.rotate("scout")).token))
+            await again()
+        await parent.rotate("scout")  # and is not told
+        assert (await session.refusal("inbox"))["code"] == "unauthorized"
+
+
 async def test_a_channel_is_said_to_the_host_unasked(url, tmp_path, monkeypatch):
     """With `--channel` it offers one, and what a listener says there its host is told; without, it
     neither offers nor opens any."""

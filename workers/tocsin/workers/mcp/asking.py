@@ -28,7 +28,7 @@ from tocsin.broker.framing import RULE, quoted, relation
 from tocsin.broker.requests import check_message
 from tocsin.workers.mcp.arguments import OwnTask, Target, TaskIds, Words, minutes
 from tocsin.workers.mcp.toolbox import Answer, Toolbox, ToolCall, refusal
-from tocsin.workers.mcp.visitors import Visitor, finished
+from tocsin.workers.mcp.visitors import Visitor, finished, insist
 from tocsin.workers.mcp.work import settled_line, settlements
 
 T = TypeVar("T")
@@ -260,9 +260,13 @@ class TaskParams(RequestParams):
 
 async def task_state(visitor: Visitor, request: str) -> dict[str, Any]:
     """How it stands with an ask, as `tasks/get` tells it: with its result where there is one."""
-    try:
+
+    async def look() -> tuple[AsyncAgent, dict[str, Any]]:
         agent = await visitor.agent()
-        known = await handle(agent, check_message("tasks/get", request))
+        return agent, await handle(agent, check_message("tasks/get", request))
+
+    try:
+        agent, known = await insist(visitor, look)
     except BrokerError as error:
         raise MCPError(code=INVALID_PARAMS, message=error.detail) from None
     line = AsyncAttendance(agent, request, None)

@@ -29,7 +29,7 @@ from tocsin.broker.errors import BrokerError
 from tocsin.workers.mcp import asking, library, mail, work
 from tocsin.workers.mcp.clients import Patience
 from tocsin.workers.mcp.toolbox import Entry, ToolCall, defect, read_arguments, refusal
-from tocsin.workers.mcp.visitors import Visitor
+from tocsin.workers.mcp.visitors import Visitor, insist
 
 log = logging.getLogger("tocsin.mcp")
 
@@ -75,12 +75,12 @@ class Handlers:
         handles = params.name == "ask" and asking.takes_handles(context)
         call = ToolCall(context, self._visit(context), self._patience(context), handles)
         try:
-            answer = await entry.run(call, **read_arguments(entry, params.arguments))
+            given = read_arguments(entry, params.arguments)
+            answer = await insist(call.visitor, lambda: entry.run(call, **given))
             if handles and answer.data["status"] == "pending":
                 handle = await asking.handle(await call.agent(), answer.data["ask_id"])
                 return {"resultType": "task"} | handle
         except BrokerError as error:
-            await call.visitor.refused(error)
             return refusal(error)
         except Exception:
             log.exception("a defect of Tocsin in tool %s", params.name)
@@ -103,8 +103,13 @@ class Handlers:
         self, context: Context, params: ReadResourceRequestParams
     ) -> ReadResourceResult:
         """What stands at an address."""
+        visitor = self._visit(context)
+
+        async def read() -> ReadResourceResult:
+            return await library.read(await visitor.agent(), str(params.uri))
+
         try:
-            return await library.read(await self._visit(context).agent(), str(params.uri))
+            return await insist(visitor, read)
         except BrokerError as error:
             raise library.refused(error) from None
 

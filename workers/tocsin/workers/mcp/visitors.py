@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
@@ -16,6 +16,8 @@ from tocsin.broker import AsyncAgent, AsyncBroker, AsyncChild, AsyncParent
 from tocsin.broker.caller import Caller
 from tocsin.broker.errors import AgentClosed, BrokerError, Unauthorized
 from tocsin.broker.ids import PARENT, hash_token
+
+T = TypeVar("T")
 
 _LAST = 10.0
 """Seconds that leaving may take; after that the lease runs out by itself."""
@@ -51,8 +53,9 @@ class Visitor(ABC):
     def staying(self) -> AbstractAsyncContextManager[AsyncAgent]:
         """The agent for a call that waits: while inside, an instance of it stays alive."""
 
-    async def refused(self, error: BrokerError) -> None:  # noqa: B027 - most have nothing to note
-        """Takes note that the broker refused a call of this agent."""
+    async def refused(self, error: BrokerError) -> bool:
+        """Takes note that the broker refused a call; whether the same call may go well now."""
+        return False
 
 
 async def _join(broker: AsyncBroker, seat: Seat, instance: str | None) -> AsyncAgent:
@@ -113,11 +116,16 @@ class Resident(Visitor):
         """The same: it stays anyway."""
         yield await self.agent()
 
-    async def refused(self, error: BrokerError) -> None:
-        """Of a token that is not valid any more, lets go: the next call finds the seat anew."""
+    async def refused(self, error: BrokerError) -> bool:
+        """Of a token that is not valid any more, lets go: the next call finds the seat anew.
+
+        A token may have been rotated, so it is worth another try. To a name that is another
+        agent's by now, the caller is told so.
+        """
         if isinstance(error, Unauthorized | AgentClosed) and self._agent is not None:
             agent, self._agent = self._agent, None
             agent.broker.forget(agent)
+        return isinstance(error, Unauthorized)
 
     async def aclose(self) -> None:
         """Ends the instance, and the connections."""
@@ -173,6 +181,16 @@ class Guest(Visitor):
             yield agent
         finally:
             await finished(agent.leave())
+
+
+async def insist(visitor: Visitor, do: Callable[[], Awaitable[T]]) -> T:
+    """What `do` comes to, at a second try if the first was made with a token of yesterday."""
+    try:
+        return await do()
+    except BrokerError as error:
+        if not await visitor.refused(error):
+            raise
+    return await do()
 
 
 async def finished(last: Awaitable[Any]) -> None:
