@@ -37,6 +37,13 @@ def test_one_server_is_left_to_redis_py(url):
     assert check(url) == url
 
 
+def test_a_password_may_be_an_option_too():
+    """redis-py takes it from there; it is as secret as before the host."""
+    place = parse("redis://ann:pw@h:1/0?protocol=3&password=p%40ss")
+    assert place.secrets == {"pw", "p%40ss"}
+    assert parse("redis://h/0?protocol=3").secrets == set()
+
+
 @pytest.mark.parametrize(
     "url",
     [

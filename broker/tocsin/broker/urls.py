@@ -79,9 +79,12 @@ class Place:
     def secrets(self) -> set[str]:
         """What of the url nobody should see, as it is written there."""
         user = self.user
+        options = self.options
         if self.shape is Shape.SINGLE:
-            user = self.url.rpartition("@")[0].partition("://")[2]
-        given = {value for name, value in self.options if "password" in name}
+            place, _, query = self.url.partition("?")
+            user = place.rpartition("@")[0].partition("://")[2]
+            options = tuple(each.partition("=")[::2] for each in query.split("&"))
+        given = {value for name, value in options if "password" in name}
         return (given | {user.partition(":")[2]}) - {""}
 
     def url_of(self, node: Node) -> str:
