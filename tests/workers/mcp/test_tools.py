@@ -170,6 +170,7 @@ BAD: Table = [
     ("ask", {"to": "nobody", "body": "x"}, "nobody"),
     ("ask", {"to": "planner", "body": "x", "task": "msg_00000000000000000000000aa"}, "message"),
     ("ask", {"to": "planner", "body": "x", "window_minutes": -1}, "window_minutes"),
+    ("ask", {"to": "planner", "body": "x", "window_minutes": 1e300}, "at most 7 days"),
     ("ask_wait", {"ask_id": "task_00000000000000000000000aa"}, "is the id of a task"),
     ("ask_wait", {"ask_id": "msg_00000000000000000000000aa"}, "msg_00000000000000000000000aa"),
     ("reply", {"message": "nonsense", "body": "x"}, "is not an id"),
@@ -183,6 +184,7 @@ BAD: Table = [
 BAD_OF_PARENT: Table = [
     ("delegate", {"agent": "nobody", "description": "x"}, "nobody"),
     ("delegate", {"agent": "scout", "description": "x", "deadline_minutes": 0}, "deadline"),
+    ("delegate", {"agent": "scout", "description": "x", "deadline_minutes": 1e300}, "366 days"),
     ("watch", {"tasks": ["msg_00000000000000000000000aa"]}, "is the id of a message"),
     ("task_wait", {"tasks": ["task_00000000000000000000000aa"]}, "task_0"),
     ("task_show", {"task": "msg_00000000000000000000000aa"}, "is the id of a message"),

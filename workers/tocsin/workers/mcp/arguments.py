@@ -34,4 +34,9 @@ Key = Annotated[
 
 def minutes(number: float | None) -> timedelta | None:
     """A span given in minutes."""
-    return None if number is None else timedelta(minutes=number)
+    if number is None:
+        return None
+    try:
+        return timedelta(minutes=number)
+    except (OverflowError, ValueError):  # whoever checks it has the words for it
+        return timedelta.max
