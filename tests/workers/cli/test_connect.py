@@ -147,6 +147,17 @@ def test_a_broken_file_is_left_as_it_is(machine):
     assert '"TOCSIN_SEAT": "release-42/scout"' in error["detail"]
 
 
+def test_what_cannot_be_renewed_stays_connected(machine):
+    """A second time, with one file changed by somebody: nothing is taken out of the other."""
+    quickly(machine, "opencode")
+    (machine.home / ".opencode/plugins/tocsin.ts").write_text("mine")
+    before = everything(machine.home)
+    machine.refused("connect", "opencode", "--no-check", "--seat", "release-42/scout")
+    assert everything(machine.home) == before
+    machine.good("connect", "opencode", "--undo")
+    assert not (machine.home / "opencode.json").exists()
+
+
 def test_a_password_stays_out_of_files_of_hosts(machine):
     """A url with a password is in the user's own settings file, or nowhere (case 31)."""
     secret = machine.url.replace("redis://", "redis://:pass%40word@")

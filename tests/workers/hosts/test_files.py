@@ -141,6 +141,7 @@ def test_parts_of_one_file_are_apart(files, tmp_path):
         ("a.json", '{"a": 1, // why\n}'),
         ("a.json", '{"a": 1,}'),
         ("a.json", '{"a": 1, "a": 2}'),
+        ("a.json", '{"a": 1e400}'),
         ("a.json", "[]"),
         ("a.json", '{"mcp_servers": 5}'),
         ("a.toml", "a = "),

@@ -138,17 +138,8 @@ class Host:
 
     def put(self, pieces: Sequence[Piece]) -> list[Path]:
         """Puts all pieces in place, and returns the files that changed. All of them, or none."""
-        changed, done = [], []
-        try:
-            for piece in pieces:
-                done.append(piece)
-                if self._put(piece):
-                    changed.append(piece.path)
-        except InvalidInput:
-            for piece in reversed(done[:-1]):
-                self._files.undo(piece.path, piece.part)
-            raise
-        return changed
+        with self._files.all_or_none([piece.path for piece in pieces]):
+            return [piece.path for piece in pieces if self._put(piece)]
 
     def _put(self, piece: Piece) -> bool:
         if piece.text:

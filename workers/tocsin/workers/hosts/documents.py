@@ -7,6 +7,7 @@ or trailing commas is refused, with what to add by hand, because writing it woul
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import tempfile
@@ -133,7 +134,7 @@ class _Json:
 
     def __init__(self, text: str) -> None:
         self.root: MutableMapping[str, Any] = json.loads(
-            text or "{}", object_pairs_hook=_once, parse_constant=_refuse
+            text or "{}", object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite
         )
         if not isinstance(self.root, dict):
             raise ValueError("its top is not an object")
@@ -153,6 +154,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _finite(number: str) -> float:
+    found = float(number)
+    if not math.isfinite(found):  # it would be written as no JSON at all
+        raise ValueError(f"{number} is too large a number to be kept")
+    return found
+
+
 def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
 
@@ -163,7 +171,7 @@ class Document:
     def __init__(self, path: Path, changes: Sequence[Change] = ()) -> None:
         """Reads `path`. A file that cannot be changed safely is refused, naming the `changes`."""
         self.path = path.resolve()  # a link into a folder of dotfiles stays a link
-        self.before = _read(path)
+        self.before = read(path)
         self._text = self.before
         self._parsed = _Json if path.suffix.startswith(".json") else _Toml
         try:
@@ -202,7 +210,7 @@ class Document:
         text = self.text()
         if text == self.before:
             return False
-        if _read(self.path) != self.before:
+        if read(self.path) != self.before:
             raise InvalidInput(OPERATION, f"{self.path} was changed at this moment; repeat")
         replace(self.path, text)
         return True
@@ -212,7 +220,8 @@ class Document:
         self.path.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> str | None:
+def read(path: Path) -> str | None:
+    """The text of a file; None where there is none."""
     try:
         return path.read_bytes().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):

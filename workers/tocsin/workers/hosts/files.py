@@ -31,6 +31,7 @@ from tocsin.workers.hosts.documents import (
     apply,
     find,
     holder,
+    read,
     replace,
 )
 
@@ -139,6 +140,23 @@ class Files:
             elif document.exists:
                 document.write()
             return left
+
+    @contextmanager
+    def all_or_none(self, paths: Sequence[Path]) -> Iterator[None]:
+        """If the block is refused, these files and what is noted of them are as before it."""
+        kept = {path: read(path) for path in (each.absolute() for each in paths)}
+        noted = [note for note in self._read().notes if note.path in kept]
+        try:
+            yield
+        except InvalidInput:
+            with self._noting() as notes:
+                notes.notes = [note for note in notes.notes if note.path not in kept] + noted
+                for path, text in kept.items():
+                    if text is None:
+                        path.resolve().unlink(missing_ok=True)
+                    elif read(path) != text:
+                        replace(path.resolve(), text)
+            raise
 
     def _read(self) -> _Notes:
         try:
