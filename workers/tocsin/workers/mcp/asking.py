@@ -29,7 +29,7 @@ from tocsin.broker.requests import check_message
 from tocsin.workers.mcp.arguments import OwnTask, Target, TaskIds, Words, minutes
 from tocsin.workers.mcp.toolbox import Answer, Toolbox, ToolCall, refusal
 from tocsin.workers.mcp.visitors import Visitor, finished, insist
-from tocsin.workers.mcp.work import settled_line, settlements
+from tocsin.workers.mcp.work import settled_line, settlements, told
 
 T = TypeVar("T")
 
@@ -227,7 +227,7 @@ async def task_wait(
     if pending:
         data["retry_after_s"] = _RETRY_AFTER
         text.append(f"Still open: {', '.join(still)}. Call task_wait again to wait on.")
-    return Answer("\n\n".join(text), data)
+    return Answer(told(text, ended), data)
 
 
 def takes_handles(context: ServerRequestContext[Any, Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tocsin.broker import Settlement, Task
-from tocsin.broker.framing import one_line, quoted
+from tocsin.broker.framing import RULE, one_line, quoted
 from tocsin.broker.rendering import unwakeable
 from tocsin.broker.settings_files import resolve_runner
 from tocsin.workers.mcp.arguments import (
@@ -38,6 +38,12 @@ def settled_line(ended: Settlement) -> str:
     if ended.error:
         lines += ["Reason:", quoted(ended.error)]
     return "\n".join(lines)
+
+
+def told(texts: Sequence[str], ended: Sequence[Settlement]) -> str:
+    """The whole text of a result: with whose words they are, if it quotes an agent of a task."""
+    quotes = any(each.summary or each.error for each in ended)
+    return "\n\n".join([*([RULE] if quotes else []), *texts])
 
 
 def settlements(ended: Sequence[Settlement]) -> list[dict[str, Any]]:
@@ -103,7 +109,7 @@ async def watch(
     still = [each for each in dict.fromkeys(tasks) if each not in {s.task_id for s in ended}]
     text = [settled_line(each) for each in ended]
     text += [f"Watched: {', '.join(still)}."] if still else []
-    return Answer("\n\n".join(text), {"settled": settlements(ended), "open": still})
+    return Answer(told(text, ended), {"settled": settlements(ended), "open": still})
 
 
 @box.tool(reads=True)
@@ -132,7 +138,8 @@ async def task_show(
     await call.works()
     if task is not None:
         found = await parent.task(task)
-        return Answer(_told(found), {"task": _task(found)})
+        ended = [found.settlement] if found.settlement else []
+        return Answer(told([_told(found)], ended), {"task": _task(found)})
     tasks = await parent.tasks(state, limit=_MOST_TASKS)
     rows = [
         f"- {each.id} of {each.agent}: {each.state}, {one_line(each.description, 80)}"
@@ -159,7 +166,8 @@ async def task_cancel(call: ToolCall, task: TaskId, reason: Reason = None) -> An
     """Cancel a task. Its child is told to stop. A task that has ended stays as it ended."""
     parent = await call.parent()
     ended = await parent.cancel(task, reason=reason)
-    return Answer(settled_line(ended), {"settlement": settlements([ended])[0]})
+    data = {"settlement": settlements([ended])[0]}
+    return Answer(told([settled_line(ended)], [ended]), data)
 
 
 @box.tool()
