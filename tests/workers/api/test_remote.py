@@ -173,10 +173,11 @@ def test_what_is_the_operators(cli):
     for args in (
         ("doctor",), ("herd", "list"), ("herd", "tree"), ("turn", "slots"),
         ("seat", "rotate", "release-42/parent"),
+        ("scheduler",), ("worker",), ("mcp", "--http", "--port", "0"),
     ):  # fmt: skip
         refused = cli.run(*args, "--json")
         assert "redis://" in refused.stdout, (args, refused.output)
-        assert refused.exit_code != 0
+        assert refused.exit_code != 0 and "its operator's" in refused.stdout
     opened = Cli.run(cli, "herd", "open", "other", "--json")
     assert json.loads(opened.stdout)["error"]["code"] == "forbidden"
 

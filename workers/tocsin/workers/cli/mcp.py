@@ -144,7 +144,7 @@ def _place(session: Session) -> Place:
 async def _http(session: Session, options: WebOptions) -> None:
     from tocsin.workers.mcp.web import serve_http
 
-    place = session.connection.settings
+    place = session.place("mcp")
 
     def ready(url: str) -> None:
         facts = {"url": url, "health": url.removesuffix("/mcp") + "/health"}

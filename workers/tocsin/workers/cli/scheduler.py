@@ -161,7 +161,7 @@ async def _test(session: Session, notify: NotifySettings) -> None:
 
 
 def _connect(session: Session) -> AsyncBroker:
-    place = session.connection.settings
+    place = session.place("scheduler")
     return AsyncBroker.connect(place.url, fleet=place.fleet, partitions=place.partitions)
 
 

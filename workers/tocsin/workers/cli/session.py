@@ -102,13 +102,17 @@ class Session:
         """Whether the url leads to a server of Tocsin, through which agents work, and no more."""
         return is_remote(self.connection.settings.url)
 
+    def place(self, operation: str) -> ConnectionSettings:
+        """Where the fleet itself is; who has only the address of a server of Tocsin is refused."""
+        if self.is_remote:
+            raise operators_own(operation)
+        return self.connection.settings
+
     @property
     def broker(self) -> Broker:
         """The broker of the fleet, connected at its first use and closed with the session."""
-        if self.is_remote:
-            raise operators_own(_OPERATION)
+        place = self.place(_OPERATION)
         if self._broker is None:
-            place = self.connection.settings
             self._broker = Broker.connect(place.url, fleet=place.fleet, partitions=place.partitions)
         return self._broker
 

@@ -90,7 +90,7 @@ def up(
         if server or port is not None or directory is not None:
             raise typer.BadParameter("--url names a server that runs; leave out its other options")
         log_to_stderr(level=logging.WARNING)
-        asyncio.run(_serve(session, session.connection.settings.url, None, partitions))
+        asyncio.run(_serve(session, session.place("up").url, None, partitions))
         return
     embedded = EmbeddedServer(
         directory or user_data_path("tocsin", appauthor=False) / "server",

@@ -87,7 +87,7 @@ def worker(
 
     Ordinary tools of RQ see it all: `rq info --url ...`, `rq-dashboard --json`.
     """
-    place = session.connection.settings
+    place = session.place("worker")
     url = rq_url or place.queues_url
     session.out.hide(url)
     if health:
