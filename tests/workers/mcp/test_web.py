@@ -26,6 +26,7 @@ from tests.workers.mcp.desk import (
 )
 from tocsin.broker import AsyncBroker
 from tocsin.broker.bells import Bells
+from tocsin.broker.ids import make_token
 from tocsin.workers.mcp.gate import Rates, read_bearer
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
@@ -114,6 +115,82 @@ async def test_too_many_requests_of_one_agent_wait(herd, broker):
         assert codes[-1].status_code == 429 and int(codes[-1].headers["retry-after"]) >= 1
         other = await http.post(f"{base}/mcp", json=request("ping"), headers=bearer(herd.planner))
         assert other.status_code == 200
+
+
+async def made_up(http, base, name, path="/mcp"):
+    """The answer to a token of the right shape that proves nobody."""
+    headers = {"authorization": f"Bearer {name}:{make_token()}"}
+    body = request("ping") if path == "/mcp" else {}
+    return await http.post(f"{base}{path}", json=body, headers=headers)
+
+
+@proves("P13")
+@pytest.mark.parametrize("path", ["/mcp", "/api/v1/inbox"])
+async def test_guesses_at_tokens_are_counted_by_the_address(herd, broker, path):
+    """Each of another token, or name: 401 until they are too many, then 429. An agent behind the
+    same address that was proved goes on."""
+    async with serving(broker, burst=20, rate=1) as base, client() as http:
+        known = await http.post(f"{base}/mcp", json=request("ping"), headers=bearer(herd.scout))
+        assert known.status_code == 200
+        names = [f"{herd.name}/scout", f"{herd.name}/nobody", "nothing/scout"] * 4
+        guesses = [await made_up(http, base, name, path) for name in names]
+        codes = [each.status_code for each in guesses]
+        assert codes[:5] == [401] * 5 and codes[-1] == 429
+        assert "the token does not belong to agent 'scout'" in guesses[0].text
+        assert int(guesses[-1].headers["retry-after"]) >= 1
+        for _ in range(15):
+            mine = await http.post(f"{base}/mcp", json=request("ping"), headers=bearer(herd.scout))
+            assert mine.status_code == 200
+
+
+async def test_guesses_at_the_same_time_count_each(herd, broker):
+    """Of many at once, none of which was judged when the last one came, each counts."""
+    async with serving(broker, burst=40, rate=1) as base, client() as http:
+        name = f"{herd.name}/scout"
+        await asyncio.gather(*(made_up(http, base, name) for _ in range(40)))
+        assert (await made_up(http, base, name)).status_code == 429
+
+
+async def test_many_agents_behind_one_address_are_no_strangers(herd, broker):
+    """More than may come as strangers, all at once and for the first time: each is let in."""
+    seats = [await herd.parent.register(f"child-{number}") for number in range(20)]
+    async with serving(broker, burst=8, rate=1) as base, client() as http:
+
+        async def knock(seat):
+            headers = {"authorization": f"Bearer {herd.name}/{seat.agent}:{seat.token}"}
+            return await http.post(f"{base}/mcp", json=request("ping"), headers=headers)
+
+        for _ in range(2):
+            answers = await asyncio.gather(*(knock(seat) for seat in seats))
+            assert {each.status_code for each in answers} == {200}
+
+
+async def test_a_token_that_was_taken_away_is_a_strangers(herd, broker):
+    """What it had of its own ends with it: from then on it is counted by its address."""
+    async with serving(broker, burst=20, rate=1) as base, client() as http:
+
+        async def look():
+            url = f"{base}/api/v1/inbox"
+            return (await http.post(url, json={}, headers=bearer(herd.scout))).status_code
+
+        assert await look() == 200
+        await herd.parent.rotate("scout")
+        codes = [await look() for _ in range(12)]
+        assert codes[:5] == [401] * 5 and codes[-1] == 429
+
+
+async def test_a_proof_at_the_gate_is_no_presence(herd, broker):
+    """A call that says it is no sign of life is none, also the first of its token."""
+    seat = await herd.parent.register("absent")
+    headers = {"authorization": f"Bearer {herd.name}/absent:{seat.token}"}
+    async with serving(broker) as base, client() as http:
+        url, quiet = f"{base}/api/v1/look", headers | {"tocsin-presence": "none"}
+        assert (await http.post(url, json={}, headers=quiet)).status_code == 200
+        [row] = [each for each in await herd.parent.roster() if each.agent == "absent"]
+        assert not row.instances
+        await http.post(f"{base}/mcp", json=initialize(), headers=headers)
+        [row] = [each for each in await herd.parent.roster() if each.agent == "absent"]
+        assert row.instances
 
 
 def test_rates_are_forgotten_one_by_one():
@@ -211,8 +288,8 @@ async def test_many_herds_on_one_server_see_nothing_of_one_another(open_herd, br
         crossed = f"Bearer two/scout:{one.scout.token}"
         async with client(authorization=crossed) as http:
             call = request("tools/call", name="inbox", arguments={})
-            [told] = answers((await http.post(f"{base}/mcp", json=call)).text)
-            assert told["result"]["structuredContent"]["error"]["code"] == "unauthorized"
+            refused = await http.post(f"{base}/mcp", json=call)
+            assert refused.status_code == 401 and "of one" not in refused.text
 
 
 async def test_a_broker_that_is_down_is_said_by_the_tools(herd, caplog):

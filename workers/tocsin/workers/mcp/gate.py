@@ -1,7 +1,9 @@
 """What an HTTP request passes before it reaches the protocol: who may knock, and how often.
 
-In this order: the Host and Origin headers, how often, whose token, the size of the body, and the
-session. Nothing here is kept but counts of requests, and calls that are waited on at this moment.
+In this order: the Host and Origin headers, whose token and how often, the size of the body, and the
+session. A token that was proved here lately is counted by itself; all else, wrong tokens too, by
+the address that it comes from. Nothing is kept but these counts, and calls that are waited on at
+this moment.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -30,7 +32,7 @@ from tocsin.broker.errors import (
 )
 from tocsin.broker.validation import check_name, check_token
 from tocsin.workers.mcp.clients import limit_of, read_limit
-from tocsin.workers.mcp.visitors import Seat, Visitor
+from tocsin.workers.mcp.visitors import Guest, Seat
 
 SESSION, LIMIT = "mcp-session-id", "tocsin-limit"
 
@@ -43,9 +45,15 @@ OPEN = ("/health", f"{API}openapi.json")
 VISITOR, PATIENCE = "tocsin.visitor", "tocsin.patience"
 """Where the scope of a request has its agent, and how long its calls may wait."""
 
+_AWAY = "tocsin.away"
+"""In the scope of a request of whose token the broker did not say, just now, whom it proves."""
+
 _SESSION_ID = re.compile(r"tocsin-(\d{1,4})-[0-9a-f]{32}")
 _PROOF = 3.0
 """Seconds that the proof of a token at the beginning may take; after that each call proves it."""
+
+_WRONG = (Unauthorized, UnknownHerd, UnknownAgent)
+"""What the broker says of a token that proves nobody."""
 
 _MOST_KEPT = 10_000
 
@@ -70,16 +78,38 @@ class Rates:
         self._per_second = per_second
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
+    def __contains__(self, who: str) -> bool:
+        """Whether this one came, and not so many others since that it was forgotten."""
+        return who in self._left
+
     def admit(self, who: str) -> float:
-        """0 if this one may come now, else in how many seconds."""
-        now = time.monotonic()
-        left, before = self._left.pop(who, (self._burst, now))
-        left = min(self._burst, left + (now - before) * self._per_second)
-        wait = 0.0 if left >= 1 else (1 - left) / self._per_second
-        self._left[who] = (left - 1 if wait == 0 else left, now)
+        """0 if this one may come now, which is counted; else in how many seconds."""
+        wait = self.wait(who)
+        if wait == 0:
+            self.count(who)
+        return wait
+
+    def wait(self, who: str) -> float:
+        """In how many seconds this one may come."""
+        left = self._left_of(who)
+        return 0.0 if left >= 1 else (1 - left) / self._per_second
+
+    def count(self, who: str) -> None:
+        """This one came. Of many at once, each counts; they may owe a burst at most."""
+        left = max(self._left_of(who) - 1, -self._burst)
+        self._left[who] = (left, time.monotonic())
+        self._left.move_to_end(who)
         if len(self._left) > _MOST_KEPT:
             self._left.popitem(last=False)
-        return wait
+
+    def forget(self, who: str) -> None:
+        """This one is nobody any more."""
+        self._left.pop(who, None)
+
+    def _left_of(self, who: str) -> float:
+        now = time.monotonic()
+        left, before = self._left.get(who, (self._burst, now))
+        return min(self._burst, left + (now - before) * self._per_second)
 
 
 def refuse(
@@ -96,13 +126,17 @@ def refuse(
 
 
 class Gate:
-    """The first of two: judges a request by its headers, and says who makes it."""
+    """The first of two: judges a request by its headers, and says who makes it.
+
+    A token has a count of its own only once it was proved, and for as long as it is. So guesses at
+    tokens are all counted as those of one address, and hold up no agent behind it that is known.
+    """
 
     def __init__(
         self,
         app: ASGIApp,
         security: TransportSecuritySettings,
-        visit: Callable[[Seat], Visitor],
+        visit: Callable[[Seat], Guest],
         rates: Rates,
         strangers: Rates,
     ) -> None:
@@ -117,29 +151,61 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = await self._security.validate_request(Request(scope)) or self._judge(scope)
-        await (refusal or self._app)(scope, receive, send)
+        refusal = await self._security.validate_request(Request(scope)) or await self._judge(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+        else:
+            await self._app(scope, receive, self._heeding(scope, send))
 
-    def _judge(self, scope: Scope) -> Response | None:
-        host, rpc = (scope.get("client") or ("?",))[0], not scope["path"].startswith(API)
+    async def _judge(self, scope: Scope) -> Response | None:
+        host, rpc = _address(scope), not scope["path"].startswith(API)
         if scope["path"] in OPEN:
-            return self._too_often(self._strangers, host, rpc=rpc)
+            return _too_often(self._strangers.admit(host), rpc=rpc)
         try:
             seat = read_bearer(Headers(scope=scope).get("authorization", ""))
         except BrokerError as error:
-            refusal = self._too_often(self._strangers, host, rpc=rpc)
+            refusal = _too_often(self._strangers.admit(host), rpc=rpc)
             return refusal or unauthorized(error.detail, rpc=rpc)
-        scope[VISITOR] = self._visit(seat)
-        who = f"{seat.herd}/{seat.agent}:{seat.tokens[0][-8:]}"
-        return self._too_often(self._rates, who, rpc=rpc)
+        guest = scope[VISITOR] = self._visit(seat)
+        if guest.name in self._rates:
+            return _too_often(self._rates.admit(guest.name), rpc=rpc)
+        refusal = _too_often(self._strangers.wait(host), rpc=rpc)
+        return refusal or await self._prove(scope, guest, rpc=rpc)
 
-    def _too_often(self, rates: Rates, who: str, *, rpc: bool) -> Response | None:
-        wait = rates.admit(who)
-        if wait == 0:
-            return None
-        seconds = f"{wait:.0f}" if wait > 1 else "1"
-        detail = f"too many requests; try again in {seconds} s"
-        return refuse(429, "too_often", detail, rpc=rpc, retry_after=seconds)
+    async def _prove(self, scope: Scope, guest: Guest, *, rpc: bool) -> Response | None:
+        """The refusal of a token that proves nobody; if the broker does not say, there is none."""
+        said = await _proof(guest.prove())
+        if said is True:
+            return _too_often(self._rates.admit(guest.name), rpc=rpc)
+        self._strangers.count(_address(scope))
+        if isinstance(said, BrokerError):
+            return unauthorized(said.detail, rpc=rpc)
+        scope[_AWAY] = True
+        return None
+
+    def _heeding(self, scope: Scope, send: Send) -> Send:
+        """Takes note when a token that was proved proves nobody any more."""
+
+        async def sent(message: Message) -> None:
+            if message.get("status") == 401:
+                self._rates.forget(scope[VISITOR].name)
+                self._strangers.count(_address(scope))
+            await send(message)
+
+        return sent
+
+
+def _address(scope: Scope) -> str:
+    """Where a request comes from; behind a proxy that uvicorn trusts, what that says."""
+    return str((scope.get("client") or ("?",))[0])
+
+
+def _too_often(wait: float, *, rpc: bool) -> Response | None:
+    if wait == 0:
+        return None
+    seconds = f"{wait:.0f}" if wait > 1 else "1"
+    detail = f"too many requests; try again in {seconds} s"
+    return refuse(429, "too_often", detail, rpc=rpc, retry_after=seconds)
 
 
 def unauthorized(detail: str, *, rpc: bool = True) -> Response:
@@ -199,7 +265,10 @@ class Sessions:
                 scope[PATIENCE] = self._limit
         except InvalidInput as error:
             return refuse(400, error.code, error.detail)
-        return await _proof(scope[VISITOR]) if first else None
+        if first and not scope.get(_AWAY):
+            said = await _proof(scope[VISITOR].agent())
+            return unauthorized(said.detail) if isinstance(said, BrokerError) else None
+        return None
 
     def _cancel(self, session: str, message: dict[str, Any]) -> None:
         params = message.get("params")
@@ -253,16 +322,17 @@ def _call_of(session: str | None, message: dict[str, Any]) -> tuple[str, str] | 
     return session, json.dumps(message.get("id"))
 
 
-async def _proof(visitor: Visitor) -> Response | None:
-    """The refusal of a token that proves nobody; where the broker does not say, there is none."""
+async def _proof(asked: Awaitable[Any]) -> BrokerError | bool:
+    """Whether the broker says that a token proves somebody; if it says the contrary, its words."""
     with anyio.move_on_after(_PROOF):
         try:
-            await visitor.agent()
-        except (Unauthorized, UnknownHerd, UnknownAgent) as error:
-            return unauthorized(error.detail)
+            await asked
+        except _WRONG as error:
+            return error
         except BrokerError:
-            return None
-    return None
+            return False
+        return True
+    return False
 
 
 def _with_session(send: Send, client: str | None) -> Send:

@@ -14,7 +14,7 @@ import anyio
 
 from tocsin.broker import AsyncAgent, AsyncBroker, AsyncChild, AsyncParent
 from tocsin.broker.caller import Caller
-from tocsin.broker.errors import AgentClosed, BrokerError, Unauthorized
+from tocsin.broker.errors import AgentClosed, BrokerError, HerdClosed, Unauthorized
 from tocsin.broker.ids import PARENT, hash_token
 
 T = TypeVar("T")
@@ -154,6 +154,16 @@ class Guest(Visitor):
     def secret(self) -> str:
         """Its token."""
         return self._seat.tokens[0]
+
+    @property
+    def name(self) -> str:
+        """What stands for the agent and its token, which it does not tell."""
+        return f"{self._seat.herd}/{self._seat.agent}:{hash_token(self.secret)}"
+
+    async def prove(self) -> None:
+        """Proves the token at this moment, without presence; it does so in a closed herd, too."""
+        with suppress(HerdClosed, AgentClosed):
+            await (await self.unseen()).look(limit=1)
 
     @property
     def _instance(self) -> str:
