@@ -156,6 +156,37 @@ async def test_what_the_gate_refuses(herd, broker):
         assert codes[-1].json()["error"]["retryable"]
 
 
+async def test_what_is_no_call_is_refused_as_calls_are(api, herd):
+    """Another path, method, origin or name, and too long a body: JSON, with what to do."""
+    document = (await api.http.get(f"{api.base}/api/v1/openapi.json")).json()
+    known = document["components"]["schemas"]["Error"]
+    codes = known["properties"]["error"]["properties"]["code"]["examples"]
+    mine, url = bearer(herd.scout), f"{api.base}/api/v1"
+    huge = {"content": b"x" * 1_100_000}
+    for method, path, status, code, word, more in (
+        ("GET", "/inbox", 405, "method", "POST", {}),
+        ("DELETE", "/seat", 405, "method", "openapi.json", {}),
+        ("POST", "/inbox/now", 404, "not_found", "openapi.json", {}),
+        ("GET", "/", 404, "not_found", "/api/v1/NAME", {}),
+        ("POST", "/inbox", 413, "too_large", "1,048,576", huge),
+        ("POST", "/openapi.json", 400, "invalid_input", "there are", {}),
+        ("POST", "/inbox", 421, "forbidden", "--allow-host", {"host": "evil.example"}),
+        ("POST", "/inbox", 403, "forbidden", "--allow-origin", {"origin": "https://evil.example"}),
+    ):
+        content = more.get("content")
+        headers = mine | {name: text for name, text in more.items() if name != "content"}
+        answer = await api.http.request(method, f"{url}{path}", content=content, headers=headers)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (status, code), answer.text
+        assert word in error["detail"] and error["retryable"] is False and code in codes
+        OAS31Validator(known).validate(answer.json())
+        assert ("allow" in answer.headers) == (status == 405)
+    head = await api.http.head(f"{url}/inbox", headers=mine)
+    assert (head.status_code, head.content) == (405, b"")
+    task = await api.refused("task", herd.parent, task="task_01")
+    assert task["code"] == "unknown_task"
+
+
 async def test_what_is_wrong_is_said(api, herd):
     """Unknown operations and arguments, wrong types, ids of the wrong kind, what cannot cross."""
     for name, given, word in (

@@ -222,10 +222,8 @@ def _refusal(name: str, status: int, error: Mapping[str, Any], address: str) -> 
         return kind(operation, detail)
     if code == "internal":
         return Unavailable(operation, f"at {address}: {detail}")
-    codes = {401: "unauthorized", 403: "forbidden", 413: "too_large", 421: "forbidden"}
+    codes = {401: "unauthorized", 403: "forbidden", 413: "too_large"}  # as a proxy says it
     if status in codes:
-        if status == 421:
-            detail = f"{address} does not know itself by this name; it wants --allow-host"
         return CODES[codes[status]](operation, detail)
     text = f"{detail}; is TOCSIN_URL the address of `tocsin mcp --http`?"
     return InvalidInput(operation, text) if status < 500 else Unavailable(operation, text)

@@ -40,7 +40,7 @@ API = "/api/v1/"
 """Below this are the operations of the JSON API, which know no sessions."""
 
 OPEN = ("/health", f"{API}openapi.json")
-"""What is served to whomever asks."""
+"""What is shown to whomever asks."""
 
 VISITOR, PATIENCE = "tocsin.visitor", "tocsin.patience"
 """Where the scope of a request has its agent, and how long its calls may wait."""
@@ -49,6 +49,23 @@ _AWAY = "tocsin.away"
 """In the scope of a request of whose token the broker did not say, just now, whom it proves."""
 
 _SESSION_ID = re.compile(r"tocsin-(\d{1,4})-[0-9a-f]{32}")
+LONGEST_BODY = 1_048_576
+"""Bytes of a request; the largest envelope, escaped as JSON, fits several times."""
+
+BEFORE = {
+    403: ("forbidden", "a page of this Origin may not call; whoever runs the server can allow it "
+          "with --allow-origin"),
+    404: ("not_found", f"there is nothing at this path; an operation is a POST to {API}NAME, and "
+          f"{API}openapi.json lists them"),
+    405: ("method", f"this path does not take this method; operations are POSTs, and "
+          f"{API}openapi.json says what else there is"),
+    413: ("too_large", f"the body is longer than {LONGEST_BODY:,} bytes; send less, and say where "
+          "the rest is to be read"),
+    421: ("forbidden", "the server does not know itself by the name in Host; whoever runs it can "
+          "allow it with --allow-host"),
+}  # fmt: skip
+"""What is refused before it is a call, by status; the library beneath says so in a plain text."""
+
 _PROOF = 3.0
 """Seconds that the proof of a token at the beginning may take; after that each call proves it."""
 
@@ -151,6 +168,8 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["path"].startswith(API):
+            send = _in_json(scope, receive, send)
         refusal = await self._security.validate_request(Request(scope)) or await self._judge(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
@@ -159,7 +178,7 @@ class Gate:
 
     async def _judge(self, scope: Scope) -> Response | None:
         host, rpc = _address(scope), not scope["path"].startswith(API)
-        if scope["path"] in OPEN:
+        if scope["path"] in OPEN and scope["method"] in ("GET", "HEAD"):
             return _too_often(self._strangers.admit(host), rpc=rpc)
         try:
             seat = read_bearer(Headers(scope=scope).get("authorization", ""))
@@ -206,6 +225,26 @@ def _too_often(wait: float, *, rpc: bool) -> Response | None:
     seconds = f"{wait:.0f}" if wait > 1 else "1"
     detail = f"too many requests; try again in {seconds} s"
     return refuse(429, "too_often", detail, rpc=rpc, retry_after=seconds)
+
+
+def _in_json(scope: Scope, receive: Receive, send: Send) -> Send:
+    """What is refused `BEFORE` it is a call of the API, as its errors are."""
+    refused = False
+
+    async def sent(message: Message) -> None:
+        nonlocal refused
+        if message["type"] == "http.response.start" and message["status"] in BEFORE:
+            headers = Headers(raw=message["headers"])
+            refused = headers.get("content-type") != "application/json"
+            if refused:
+                more = {"allow": headers["allow"]} if "allow" in headers else {}
+                code, detail = BEFORE[message["status"]]
+                error = refuse(message["status"], code, detail, rpc=False, **more)
+                await error(scope, receive, send)
+        if not refused:
+            await send(message)
+
+    return sent
 
 
 def unauthorized(detail: str, *, rpc: bool = True) -> Response:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from tocsin.broker.errors import CODES
-from tocsin.workers.mcp.gate import API
+from tocsin.workers.mcp.gate import API, BEFORE
 from tocsin.workers.operations import OPERATIONS, WAITS, Operation
 
 _REF = "#/components/schemas/{model}"
@@ -21,6 +21,9 @@ lost is made again with the same `Idempotency-Key`, and so has one effect. `ask`
 `wait` answer 202 and what is pending after 25 seconds at most: go on with `ask_wait`, or wait
 again; a client that is gone ends nothing."""
 
+_BEYOND = {"internal", "too_often", *(code for code, _ in BEFORE.values())}
+"""Codes of what is no call of an operation, or a defect."""
+
 _ERROR: dict[str, Any] = {
     "type": "object",
     "required": ["error"],
@@ -31,8 +34,8 @@ _ERROR: dict[str, Any] = {
             "properties": {
                 "code": {
                     "type": "string",
-                    "description": "Stable. Of the gate also `too_often`, and `internal`.",
-                    "examples": sorted(CODES),
+                    "description": "Stable.",
+                    "examples": sorted({*CODES, *_BEYOND}),
                 },
                 "operation": {"type": "string"},
                 "detail": {"type": "string", "description": "What was refused, and which rule."},
@@ -194,5 +197,8 @@ def _responses(result: dict[str, Any], *, pending: bool = False) -> dict[str, An
     return {
         "200": said("Done.", result),
         **({"202": said("It goes on; come back.", waiting)} if pending else {}),
+        "404": said("There is no such path, herd, agent, task or message.", error),
+        "405": said("The path takes another method.", error),
+        "413": said("The body, or a text in it, is too long.", error),
         "default": said("Refused.", error),
     }

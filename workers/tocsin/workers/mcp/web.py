@@ -29,14 +29,11 @@ from tocsin.broker import AsyncBroker
 from tocsin.broker.errors import BrokerError
 from tocsin.workers.mcp import api
 from tocsin.workers.mcp.clients import Patience, limit_of
-from tocsin.workers.mcp.gate import PATIENCE, VISITOR, Gate, Rates, Sessions
+from tocsin.workers.mcp.gate import LONGEST_BODY, PATIENCE, VISITOR, Gate, Rates, Sessions
 from tocsin.workers.mcp.server import Context, build
 from tocsin.workers.mcp.visitors import Guest, Visitor
 
 log = logging.getLogger("tocsin.mcp")
-
-LONGEST_BODY = 1_048_576
-"""Bytes of a request; the largest envelope, escaped as JSON, fits several times."""
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _HEALTHY_WITHIN = 3.0
