@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
 import subprocess
 import time
+
+import pytest
 
 from tests.waiting import wait_until
 from tests.workers.hosts.conftest import PATIENCE
@@ -179,6 +182,19 @@ def test_a_host_that_says_nothing_we_know_is_left_alone(machine):
             check=False,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("host", ["claude-code", "codex", "generic"])
+def test_a_moment_that_there_is_not_is_said_in_words(machine, host):
+    """With `--debug`, on stderr, with those that there are; it ends well all the same."""
+    session = machine.session(host=host)
+    with machine.cli.start(
+        *("hook", host, "run", "nonsense", "--debug", "--seat", session.seat),
+        stdin=subprocess.PIPE,
+    ) as process:
+        said, errors = process.communicate(json.dumps({"session_id": "s-1"}), PATIENCE)
+    assert (process.returncode, said) == (0, "")
+    assert errors == "there is no moment 'nonsense'; there are start, prompt, tool, stop, end\n"
 
 
 def test_the_name_of_a_session_is_no_path(machine):

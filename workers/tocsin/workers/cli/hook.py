@@ -98,9 +98,12 @@ class Place:
 
 
 def _answer(session: Session, name: str, moment: str | None, folder: Path | None) -> str:
-    from tocsin.workers.hosts.events import Moment, read
+    from tocsin.workers.hosts.events import NAMES, Moment, read
     from tocsin.workers.hosts.sessions import Visit
 
+    if moment and moment not in NAMES:
+        known = ", ".join(NAMES)
+        raise InvalidInput("hook", f"there is no moment {moment!r}; there are {known}")
     event = read(sys.stdin.read(), Moment(moment) if moment else None)
     if event is None:
         raise InvalidInput("hook", "stdin holds no event with a session_id and a known moment")
