@@ -21,7 +21,9 @@ from tocsin.workers.mcp.web import WebOptions, application
 
 
 @contextmanager
-def standing(url: str, fleet: str, **options: Any) -> Iterator[str]:
+def standing(
+    url: str, fleet: str, certificate: Path | None = None, **options: Any
+) -> Iterator[str]:
     """The address of a server, for tests that are no coroutines."""
     ready, ending = threading.Event(), threading.Event()
     found: list[str] = []
@@ -29,7 +31,7 @@ def standing(url: str, fleet: str, **options: Any) -> Iterator[str]:
     async def serve() -> None:
         async with AsyncBroker.connect(url, fleet=fleet) as broker:
             settings = WebOptions(**{"burst": 10_000, "rate": 10_000} | options)
-            async with served(application(broker, settings)) as base:
+            async with served(application(broker, settings), certificate) as base:
                 found.append(base)
                 ready.set()
                 await asyncio.to_thread(ending.wait)

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -26,14 +27,18 @@ PROGRAM = (sys.executable, "-m", "tocsin.workers.cli.app", "mcp")
 
 
 @asynccontextmanager
-async def served(app: ASGIApp) -> AsyncIterator[str]:
-    """The address of an application that listens on a free port of loopback."""
-    config = uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1)
+async def served(app: ASGIApp, certificate: Path | None = None) -> AsyncIterator[str]:
+    """The address of an application that listens on a free port of loopback, by TLS if it has a
+    certificate."""
+    config = uvicorn.Config(
+        app, port=0, log_config=None, timeout_graceful_shutdown=1, ssl_certfile=certificate
+    )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve())
     try:
         await wait_until_async(lambda: server.started or serving.done(), "the server to listen")
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        scheme = "http" if certificate is None else "https"
+        yield f"{scheme}://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
         await asyncio.wait_for(serving, TIMEOUT)

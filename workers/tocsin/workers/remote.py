@@ -147,12 +147,12 @@ class Remote:
             try:
                 status, said, after = self._try(name, method, body, headers, ends)
             except httpcore2.ConnectError as failure:
-                problem = f"{failure}"
-                if "CERTIFICATE" in problem.upper():
+                problem, (cause, *_) = f"{failure}", (*failure.args, None)
+                if isinstance(cause, ssl.SSLCertVerificationError):
                     raise Unavailable(
                         name,
-                        f"{self._address} does not prove who it is ({problem}); if its authority "
-                        "is your own, name it in SSL_CERT_FILE",
+                        f"{self._address} does not prove who it is ({cause.verify_message}); if "
+                        "its authority is your own, name its certificate in SSL_CERT_FILE",
                     ) from None
             except _AWAY as failure:
                 problem = f"{failure}" or type(failure).__name__
