@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +16,8 @@ from tests.requirements import proves
 from tests.waiting import wait_until
 from tests.workers.api.conftest import standing
 from tests.workers.cli.conftest import Cli
-from tests.workers.mcp.desk import initialize, request
+from tests.workers.cli.test_agents_document import FROM_AFAR, commands
+from tests.workers.cli.test_connect import HOSTS
 from tocsin.broker import Broker, errors
 from tocsin.broker.signals import Signal
 from tocsin.workers.addresses import check_address
@@ -182,13 +183,42 @@ def test_what_is_the_operators(cli):
     assert json.loads(opened.stdout)["error"]["code"] == "forbidden"
 
 
-def test_a_host_is_not_connected_to_what_cannot_work(cli, address, tmp_path, monkeypatch):
-    """That server speaks MCP itself: a host is to be given its address. Nothing is written."""
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_is_connected_from_afar(cli, address, tmp_path, monkeypatch, host):
+    """As at the fleet's own url: what is written names seat and server, and is tried."""
     monkeypatch.chdir(tmp_path)
     cli.staff("scout")
-    refused = cli.refused("connect", "claude-code", *SCOUT)
-    assert f"{address}/mcp" in refused["detail"] and "tok_" not in refused["detail"]
-    assert not (tmp_path / ".mcp.json").exists() and not (tmp_path / ".claude").exists()
+    told = cli.json("connect", host, *SCOUT, PATH=str(tmp_path))
+    assert [each["ok"] for each in told["checks"]] == [True, None], told
+    assert "9 tools, herd release-42" in told["checks"][0]["told"]
+    texts = [Path(each).read_text() for each in told["files"]]
+    assert any(address in text for text in texts)
+    assert not any("tok_" in text for text in texts)
+    cli.good("connect", host, "--undo")
+    assert not any(Path(each).exists() for each in told["files"])
+
+
+def test_the_document_tells_how_to_join_from_afar(cli, tmp_path, monkeypatch):
+    """Its commands, on a machine that has only an address, a seat and its token."""
+    monkeypatch.chdir(tmp_path)
+    cli.staff("planner")
+    token = cli.token("release-42/planner")
+    cli.good("seat", "forget", "release-42/planner", "--yes")
+    add, connect = commands(*FROM_AFAR)
+    cli.good(*add[1:], typed=f"{token}\n")
+    assert "works" in cli.good(*connect[1:], PATH=str(tmp_path)).output
+
+
+def test_connecting_to_a_server_that_is_away(cli, tmp_path, monkeypatch):
+    """It is written all the same, and said that it does not work, and why."""
+    monkeypatch.chdir(tmp_path)
+    cli.staff("scout")
+    token = cli.token("release-42/scout")
+    away = {"TOCSIN_URL": "http://127.0.0.1:1"}
+    cli.good("seat", "add", "release-42/scout", "--no-check", typed=f"{token}\n", **away)
+    failed = cli.run("connect", "pi", *SCOUT, "--json", **away)
+    [tried, _] = json.loads(failed.stdout)["checks"]
+    assert failed.exit_code != 0 and "127.0.0.1:1 cannot be reached" in tried["told"]
 
 
 def test_a_newcomer(cli, address):
@@ -206,20 +236,6 @@ def test_a_newcomer(cli, address):
     )
     assert json.loads(wrong.stdout)["error"]["code"] == "unauthorized"
     assert not re.search(r"tok_\w{9}", wrong.output)
-
-
-def test_stdio_sends_a_host_to_the_server(cli):
-    """`tocsin mcp` starts all the same, and its tools say where the server is."""
-    cli.staff("scout")
-    lines = [initialize(), request("tools/call", name="inbox", arguments={})]
-    with cli.start("mcp", *SCOUT, stdin=subprocess.PIPE) as process:
-        for each in lines:
-            process.stdin.write(json.dumps(each) + "\n")
-        process.stdin.flush()
-        said = [json.loads(process.stdout.readline()) for _ in lines]
-        process.stdin.close()
-        process.wait(60)
-    assert "/mcp" in json.dumps(said[1]) and "Authorization" in json.dumps(said[1])
 
 
 @pytest.mark.parametrize("key", ["nyckel-\u2603", "a b ", " lead"])

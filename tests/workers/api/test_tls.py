@@ -10,7 +10,10 @@ import trustme
 
 from tests.waiting import TIMEOUT
 from tests.workers.api.conftest import FarCli, standing
+from tocsin.broker.errors import InvalidInput
 from tocsin.broker.signals import Signal
+from tocsin.workers.hosts.connecting import program
+from tocsin.workers.hosts.round_trip import round_trip
 from tocsin.workers.remote import Remote
 
 SCOUT = "release-42/scout"
@@ -56,6 +59,21 @@ def test_an_authority_of_ones_own(cli: FarCli, address, authority, monkeypatch):
         line.close()
     assert json.loads(said)["body"] == "main"
     cli.good("done", task, "completed", "--summary", "JWT", "--seat", SCOUT)
+
+
+def test_a_host_behind_it(cli: FarCli, address, authority, monkeypatch):
+    """What `connect` writes names the authority, too, and so a host with no variables gets in."""
+    monkeypatch.chdir(cli.home)
+    cli.variables["SSL_CERT_FILE"] = str(authority)
+    cli.staff("scout")
+    told = cli.json("connect", "claude-code", "--seat", SCOUT, PATH=str(cli.home))
+    assert told["checks"][0]["ok"], told
+    [written] = [Path(each) for each in told["files"] if each.endswith(".mcp.json")]
+    env = json.loads(written.read_text())["mcpServers"]["tocsin"]["env"]
+    assert (env["TOCSIN_URL"], env["SSL_CERT_FILE"]) == (address, str(authority))
+    env["SSL_CERT_FILE"] = ""
+    with pytest.raises(InvalidInput, match="does not prove who it is .* in SSL_CERT_FILE"):
+        round_trip([program(), "mcp"], env)
 
 
 def test_a_certificate_that_nobody_vouches_for(cli: FarCli, address):

@@ -27,11 +27,13 @@ PROGRAM = (sys.executable, "-m", "tocsin.workers.cli.app", "mcp")
 
 
 @asynccontextmanager
-async def served(app: ASGIApp, certificate: Path | None = None) -> AsyncIterator[str]:
-    """The address of an application that listens on a free port of loopback, by TLS if it has a
-    certificate."""
+async def served(
+    app: ASGIApp, certificate: Path | None = None, *, port: int = 0
+) -> AsyncIterator[str]:
+    """The address of an application that listens on a free port of loopback, or that one; by TLS if
+    it has a certificate."""
     config = uvicorn.Config(
-        app, port=0, log_config=None, timeout_graceful_shutdown=1, ssl_certfile=certificate
+        app, port=port, log_config=None, timeout_graceful_shutdown=1, ssl_certfile=certificate
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve())

@@ -112,6 +112,8 @@ BROKEN = {
     "the broker is down": {"TOCSIN_URL": "redis://user:p%40ss-word@127.0.0.1:1/0"},
     "the url is none": {"TOCSIN_URL": "redis//user:p%40ss-word@nowhere"},
     "the seat is not known": {"TOCSIN_TOKEN": "", "TOCSIN_SEAT": "release-42/nobody"},
+    "the server is away": {"TOCSIN_URL": "http://127.0.0.1:1/mcp"},
+    "its url has a password": {"TOCSIN_URL": "https://user:p%40ss-word@tocsin.example"},
 }
 
 

@@ -49,7 +49,7 @@ HOLD = 25.0
 _SLACK = 15.0
 """Seconds after that in which it must be answered."""
 
-_LONGEST_ANSWER = 64 * 1024 * 1024
+LONGEST_ANSWER = 64 * 1024 * 1024
 _PAUSE, _LONGEST_PAUSE, _LONGEST_QUIET = 0.1, 1.0, 10.0
 _AWAY = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
 
@@ -132,7 +132,7 @@ class Remote:
         if isinstance(said, dict) and status in (200, 202):
             return said
         error = said.get("error") if isinstance(said, dict) else None
-        raise _refusal(name, status, error if isinstance(error, dict) else {}, self._address)
+        raise refusal_of(name, status, error if isinstance(error, dict) else {}, self._address)
 
     def _exchange(
         self, name: str, method: str, body: bytes | None, headers: dict[str, str], patience: float
@@ -147,13 +147,9 @@ class Remote:
             try:
                 status, said, after = self._try(name, method, body, headers, ends)
             except httpcore2.ConnectError as failure:
-                problem, (cause, *_) = f"{failure}", (*failure.args, None)
-                if isinstance(cause, ssl.SSLCertVerificationError):
-                    raise Unavailable(
-                        name,
-                        f"{self._address} does not prove who it is ({cause.verify_message}); if "
-                        "its authority is your own, name its certificate in SSL_CERT_FILE",
-                    ) from None
+                problem, told = f"{failure}", unproved(self._address, failure)
+                if told:
+                    raise Unavailable(name, told) from None
             except _AWAY as failure:
                 problem = f"{failure}" or type(failure).__name__
             else:
@@ -197,7 +193,7 @@ class Remote:
         size = 0
         for piece in pieces:
             size += len(piece)
-            if size > _LONGEST_ANSWER:
+            if size > LONGEST_ANSWER:
                 raise Unavailable(name, f"{self._address} answers without end")
             yield piece
 
@@ -208,7 +204,21 @@ def _is_ours(status: int, said: Any) -> bool:
     return status != 429 and isinstance(error, dict) and error.get("code") in CODES
 
 
-def _refusal(name: str, status: int, error: Mapping[str, Any], address: str) -> BrokerError:
+def unproved(address: str, failure: Exception) -> str:
+    """What is wrong with a server's certificate, and what to do, if that kept a line from it."""
+    wrong: BaseException | None = failure
+    while wrong is not None and not isinstance(wrong, ssl.SSLCertVerificationError):
+        inner = (each for each in wrong.args if isinstance(each, Exception))
+        wrong = next(inner, wrong.__cause__)
+    if wrong is None:
+        return ""
+    return (
+        f"{address} does not prove who it is ({wrong.verify_message}); if its authority is your "
+        "own, name its certificate in SSL_CERT_FILE"
+    )
+
+
+def refusal_of(name: str, status: int, error: Mapping[str, Any], address: str) -> BrokerError:
     """The error that a body tells of."""
     operation = str(error.get("operation") or name)
     detail, code = str(error.get("detail") or f"{address} answers {status}"), error.get("code")

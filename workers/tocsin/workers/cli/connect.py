@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tocsin.broker.errors import BrokerError, Forbidden, InvalidInput
+from tocsin.broker.errors import BrokerError, InvalidInput
 from tocsin.workers.addresses import check_address
 from tocsin.workers.cli.blocks import Facts
 from tocsin.workers.cli.output import REFUSED
@@ -110,13 +110,7 @@ def _place(session: Session) -> tuple[str, dict[str, str]]:
 
     name = session.seat()
     if session.is_remote:
-        address = check_address(session.connection.settings.url)
-        raise Forbidden(
-            "connect",
-            "TOCSIN_URL leads to a server of Tocsin, so your host needs no program beside it: give "
-            f"it {address}/mcp with the header `Authorization: Bearer {name}:TOKEN`, from a "
-            "variable that holds the token; hooks work as they are, `tocsin hook HOST install`",
-        )
+        check_address(session.connection.settings.url)
     if session.credentials.get(str(name)) is None:
         raise InvalidInput("connect", session.credentials.unknown(str(name)))
     return program(), variables(str(name), session.connection)

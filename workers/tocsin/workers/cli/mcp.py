@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.broker import AsyncBroker
-from tocsin.broker.errors import Forbidden, InvalidInput, Unavailable
-from tocsin.workers.addresses import check_address
+from tocsin.broker.errors import BrokerError, InvalidInput, Unavailable
 from tocsin.workers.cli.blocks import Facts
 from tocsin.workers.cli.output import REFUSED
 from tocsin.workers.cli.serving import LogFormat, log_to_stderr
@@ -92,7 +91,8 @@ def mcp(
 
     On stdio a host starts it for the agent of one seat; stdout is the
     protocol's alone. It starts also while the broker is down or the seat is
-    unknown, and its tools then say so.
+    unknown, and its tools then say so. Where TOCSIN_URL is https://... they
+    are those of the server there.
 
     With --http it serves any number of agents, each with the header
     `Authorization: Bearer herd/agent:token`. It listens on loopback; behind
@@ -115,21 +115,23 @@ def mcp(
     else:
         from tocsin.workers.mcp.stdio import serve_stdio
 
-        asyncio.run(serve_stdio(lambda: _place(session), seconds, channel=channel))
+        asyncio.run(
+            serve_stdio(lambda: _place(session), seconds, channel=channel, far=_is_far(session))
+        )
+
+
+def _is_far(session: Session) -> bool:
+    """Whether its calls go to a server of Tocsin; a url that is none is said by the tools."""
+    try:
+        return session.is_remote
+    except BrokerError:
+        return False
 
 
 def _place(session: Session) -> Place:
     from tocsin.workers.mcp.visitors import Place, Seat
 
     connection = session.connection.settings
-    if session.is_remote:
-        address = check_address(connection.url)
-        raise Forbidden(
-            "mcp",
-            f"TOCSIN_URL leads to a server of Tocsin that speaks MCP itself: give your host "
-            f"{address}/mcp with the header `Authorization: Bearer herd/agent:token`, in the place "
-            "of this program",
-        )
     if session.named_seat() is None:
         raise InvalidInput(
             "mcp",

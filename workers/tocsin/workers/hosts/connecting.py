@@ -18,6 +18,7 @@ from tocsin.broker.errors import InvalidInput
 from tocsin.broker.settings import ConnectionSettings
 from tocsin.broker.settings_files import Resolved, resolve_connection, user_file
 from tocsin.broker.urls import parse
+from tocsin.workers.addresses import is_remote
 from tocsin.workers.hosts import claude_code, codex, opencode, pi
 from tocsin.workers.hosts.documents import (
     OPERATION,
@@ -38,6 +39,9 @@ SEAT = "TOCSIN_SEAT"
 _FOLDERS = ("TOCSIN_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 """Where seats and settings lie, if not where every process of this user looks."""
 
+_AUTHORITY = "SSL_CERT_FILE"
+"""The certificate of an authority of one's own, which a server over HTTPS may need."""
+
 _HOOKED: dict[str, HookedHost] = {claude_code.NAME: claude_code, codex.NAME: codex}
 """Hosts that run hooks of ours at the moments of a session."""
 
@@ -56,13 +60,14 @@ def program() -> str:
 
 def variables(seat: str, connection: Resolved[ConnectionSettings]) -> dict[str, str]:
     """The environment of an entry: the seat, and what is needed to find its fleet from anywhere."""
-    folders = {
+    far = is_remote(connection.settings.url)
+    paths = {
         name: os.path.abspath(os.environ[name])  # noqa: PTH100 - as written, links and all
-        for name in _FOLDERS
+        for name in (*_FOLDERS, *([_AUTHORITY] if far else []))
         if os.environ.get(name)
     }
     home = {name: os.environ[name] for name in ("HOME",) if name in os.environ}
-    bare = resolve_connection(cwd="/", environ=home | folders).settings
+    bare = resolve_connection(cwd="/", environ=home | paths).settings
     found = {SEAT: seat}
     for name in ("url", "fleet"):
         value = getattr(connection.settings, name)
@@ -76,7 +81,7 @@ def variables(seat: str, connection: Resolved[ConnectionSettings]) -> dict[str, 
                 "you alone, and repeat",
             )
         found[f"TOCSIN_{name.upper()}"] = value
-    return found | folders
+    return found | paths
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ _ALL = mail.box.entries | work.box.entries | asking.box.entries
 
 
 class Handlers:
-    """What is done with each kind of request, whoever makes it."""
+    """What is done with each kind of request: made by whom `visit` says, and as patient as
+    `patience` says."""
 
     def __init__(
         self, visit: Callable[[Context], Visitor], patience: Callable[[Context], Patience]
@@ -132,11 +133,8 @@ class Handlers:
         return {}
 
 
-def build(
-    visit: Callable[[Context], Visitor], patience: Callable[[Context], Patience]
-) -> Server[Any]:
-    """A server whose calls are made by whom `visit` says, each as patient as `patience` says."""
-    do = Handlers(visit, patience)
+def build(do: Handlers) -> Server[Any]:
+    """A server that does this with what it is asked."""
     server: Server[Any] = Server(
         "tocsin",
         version=version("tocsin"),

@@ -25,8 +25,9 @@ from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, JSO
 from pydantic import ValidationError
 
 from tocsin.workers import channels, lineage
+from tocsin.workers.mcp.bridge import Bridge
 from tocsin.workers.mcp.clients import Patience, limit_of
-from tocsin.workers.mcp.server import Context, build
+from tocsin.workers.mcp.server import Context, Handlers, build
 from tocsin.workers.mcp.visitors import Place, Resident
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -39,15 +40,21 @@ def _patience(limit: float | None, context: Context) -> Patience:
 
 
 async def serve_stdio(
-    find: Callable[[], Place], limit: float | None = None, *, channel: bool = False
+    find: Callable[[], Place],
+    limit: float | None = None,
+    *,
+    channel: bool = False,
+    far: bool = False,
 ) -> None:
     """Serves the agent that `find` names until stdin ends or a signal comes.
 
     `limit`: seconds that a call may wait, whoever the client is. `channel`: whoever listens for the
-    session may have words said to its host, unasked (`channels`).
+    session may have words said to its host, unasked (`channels`). `far`: the url of its place is
+    that of a server of Tocsin, which is handed all calls.
     """
-    resident = Resident(find)
-    server = build(lambda _: resident, partial(_patience, limit))
+    resident, patience = Resident(find), partial(_patience, limit)
+    bridge = Bridge(find, resident, patience) if far else None
+    server = build(bridge or Handlers(lambda _: resident, patience))
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     for number in _STOPPING:
@@ -79,7 +86,7 @@ async def serve_stdio(
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
-        await resident.aclose()
+        await (bridge or resident).aclose()
         if not serving.done():  # a thread is in a read of stdin, which nothing can interrupt
             os._exit(0)
     with suppress(BrokenPipeError, ConnectionError):

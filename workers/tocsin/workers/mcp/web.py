@@ -30,7 +30,7 @@ from tocsin.broker.errors import BrokerError
 from tocsin.workers.mcp import api
 from tocsin.workers.mcp.clients import Patience, limit_of
 from tocsin.workers.mcp.gate import LONGEST_BODY, PATIENCE, VISITOR, Gate, Rates, Sessions
-from tocsin.workers.mcp.server import Context, build
+from tocsin.workers.mcp.server import Context, Handlers, build
 from tocsin.workers.mcp.visitors import Guest, Visitor
 
 log = logging.getLogger("tocsin.mcp")
@@ -84,7 +84,7 @@ def _patience(context: Context) -> Patience:
 def application(broker: AsyncBroker, options: WebOptions) -> ASGIApp:
     """The whole server as an ASGI application; the broker stays its caller's to close."""
     manager = StreamableHTTPSessionManager(
-        build(_visitor, _patience), stateless=True, max_request_body_size=LONGEST_BODY
+        build(Handlers(_visitor, _patience)), stateless=True, max_request_body_size=LONGEST_BODY
     )
 
     async def health(request: Request) -> JSONResponse:
