@@ -198,7 +198,7 @@ class Gate:
             return _too_often(self._rates.admit(guest.name), rpc=rpc)
         self._strangers.count(_address(scope))
         if isinstance(said, BrokerError):
-            return unauthorized(said.detail, rpc=rpc)
+            return unauthorized(said.detail, code=said.code, rpc=rpc)
         scope[_AWAY] = True
         return None
 
@@ -247,10 +247,10 @@ def _in_json(scope: Scope, receive: Receive, send: Send) -> Send:
     return sent
 
 
-def unauthorized(detail: str, *, rpc: bool = True) -> Response:
-    """The refusal of a token."""
+def unauthorized(detail: str, *, code: str = Unauthorized.code, rpc: bool = True) -> Response:
+    """The refusal of a token; what it was refused for, a herd or agent that is not, is the code."""
     asks = 'Bearer realm="tocsin"'
-    return refuse(401, "unauthorized", detail, rpc=rpc, www_authenticate=asks)
+    return refuse(401, code, detail, rpc=rpc, www_authenticate=asks)
 
 
 class Sessions:
@@ -306,7 +306,7 @@ class Sessions:
             return refuse(400, error.code, error.detail)
         if first and not scope.get(_AWAY):
             said = await _proof(scope[VISITOR].agent())
-            return unauthorized(said.detail) if isinstance(said, BrokerError) else None
+            return unauthorized(said.detail, code=said.code) if isinstance(said, BrokerError) else None
         return None
 
     def _cancel(self, session: str, message: dict[str, Any]) -> None:
