@@ -19,6 +19,8 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
+from tocsin.workers.lineage import Process
+
 CAPABILITY = "claude/channel"
 METHOD = "notifications/claude/channel"
 
@@ -30,16 +32,16 @@ def _pipe(host_pid: int) -> Path:
     return user_state_path("tocsin", appauthor=False) / "channels" / str(host_pid)
 
 
-def is_open(host_pid: object) -> bool:
+def is_open(host: Process | None) -> bool:
     """Whether the MCP server of a host offers a channel, as far as its pipe is there."""
-    return isinstance(host_pid, int) and _pipe(host_pid).is_fifo()
+    return host is not None and host.runs() and _pipe(host.pid).is_fifo()
 
 
-def say(host_pid: int, text: str) -> bool:
+def say(host: Process, text: str) -> bool:
     """Has the server say a text, in one line, to its host; whether there is one that reads."""
     line = " ".join(text.split()).encode()[:_LONGEST] + b"\n"
     try:
-        handle = os.open(_pipe(host_pid), os.O_WRONLY | os.O_NONBLOCK)
+        handle = os.open(_pipe(host.pid), os.O_WRONLY | os.O_NONBLOCK)
     except OSError:  # there is none, or nobody reads
         return False
     try:

@@ -112,6 +112,9 @@ def _answer(session: Session, name: str, moment: str | None, folder: Path | None
     if event.moment is Moment.END:
         visit.end()
         return ""
+    if event.moment is Moment.WAIT:  # who waits found nobody that listens
+        visit.resume()
+        return ""
     if visit.is_silent():
         raise InvalidInput("hook", "this session speaks for nobody: a sub-agent's, or a nested one")
     visit.see_listener()
@@ -178,7 +181,8 @@ def _add_listen(group: typer.Typer, name: str) -> None:
         place = Place(session, name, folder)
         files = SessionFiles(place.folder, name, session_id)
         if not files.record:
-            keep_record(files, str(place.seat), lineage.host_of(lineage.ancestors()))
+            host = lineage.host_of(lineage.ancestors())
+            keep_record(files, str(place.seat), lineage.Process.of(host))
         if detach:
             start_listener(place.listen_command(files))
             return

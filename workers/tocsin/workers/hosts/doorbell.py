@@ -1,13 +1,15 @@
 """The files of a host's session on this machine: what is there for its hooks, and who listens.
 
     sessions/<host>-<session>/     mode 0700
-        pid       the process that listens; a newer one takes its place by writing its own
+        pid       the process that listens, and when it began; a newer one takes its place by
+                  writing its own
+        beat      when it was last seen to run, in seconds of the clock
         state     what the hooks last saw: `working` or `idle`
         mail      there while quiet or steer mail is there to be handed over
         waking    there while mail that wakes has not been shown
         task      there while a task is open and nothing is awaited
         silent    there if this session speaks for nobody
-        wake      a pipe that the waiter of a session reads, `waiter` its process
+        wake      a pipe from who listens to the session's waiter; `waiter` is the latter's process
         record    whose session it is, and how it can be woken
         turn      how often this turn was continued
     sessions/seats/<seat>/handed   what an agent was handed, or told of, and when; beside it `lock`
@@ -32,13 +34,18 @@ from typing import Any
 
 from platformdirs import user_state_path
 
-from tocsin.broker.pulse import is_running
+from tocsin.workers.lineage import Process
 
 MAIL, WAKING, TASK, SILENT = "mail", "waking", "task", "silent"
 
 WORKING, IDLE = "working", "idle"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+
+BEATS_EVERY, STILL = 10.0, 30.0
+"""Seconds between two beats of who listens, and after which one without a beat is taken for still,
+as if it did not run; `hook.sh` counts the same."""
+
 _KEPT = 7 * 24 * 3_600.0
 """Seconds after which it is forgotten that something was handed over."""
 
@@ -74,6 +81,7 @@ class SessionFiles:
         self.session = session
         self.sessions = folder
         self.folder = folder / f"{host}-{plain}"
+        self._pipe: int | None = None
 
     def make(self) -> None:
         """Makes the folder, for its owner alone."""
@@ -132,60 +140,95 @@ class SessionFiles:
     @property
     def listener(self) -> int | None:
         """The process that listens for this session, if it runs."""
-        return self._process("pid")
+        return self._running("pid")
+
+    def is_heard(self) -> bool:
+        """Whether somebody listens, and is not frozen."""
+        try:
+            beat = int((self.folder / "beat").read_text("utf-8"))
+        except (OSError, ValueError):
+            return False
+        return self.listener is not None and time.time() - beat < STILL
 
     def claim(self) -> None:
         """This process listens from here on, and whoever did before ends."""
-        _write(self.folder / "pid", f"{os.getpid()}\n")
+        self.beat()
+        _write(self.folder / "pid", f"{Process.of(os.getpid())}\n")
+
+    def beat(self) -> None:
+        """Who listens runs."""
+        with suppress(OSError):
+            _write(self.folder / "beat", f"{time.time():.0f}\n")
 
     def holds(self) -> bool:
         """Whether this process still is the one that listens."""
-        try:
-            return (self.folder / "pid").read_text("utf-8").strip() == str(os.getpid())
-        except OSError:
-            return False
+        kept = self._process("pid")
+        return kept is not None and kept.pid == os.getpid()
+
+    def is_left(self) -> bool:
+        """Whether no newer process took the place of this one."""
+        kept = self._process("pid")
+        return kept is None or kept.pid == os.getpid()
 
     @property
     def waiter(self) -> int | None:
         """The process that waits to wake the session, if it runs."""
-        return self._process("waiter")
+        return self._running("waiter")
 
-    def _process(self, name: str) -> int | None:
+    def _process(self, name: str) -> Process | None:
         try:
-            pid = int((self.folder / name).read_text("utf-8"))
+            return Process.read((self.folder / name).read_text("utf-8"))
         except (OSError, ValueError):
             return None
-        return pid if is_running(pid) else None
 
-    def make_pipe(self) -> None:
-        """Makes the pipe that a waiter reads."""
+    def _running(self, name: str) -> int | None:
+        kept = self._process(name)
+        return kept.pid if kept is not None and kept.runs() else None
+
+    def hold_pipe(self) -> None:
+        """Keeps the pipe open for a waiter: where it ends, whoever listened is gone.
+
+        It is held whether or not somebody reads it.
+        """
+        if self._pipe is not None:
+            return
         with suppress(FileExistsError):
             os.mkfifo(self.folder / "wake", 0o600)
+        nobody = os.open(self.folder / "wake", os.O_RDONLY | os.O_NONBLOCK)
+        self._pipe = os.open(self.folder / "wake", os.O_WRONLY | os.O_NONBLOCK)
+        os.close(nobody)
+
+    def let_pipe_go(self) -> None:
+        """Ends what a waiter reads."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+        self._pipe = None
 
     def write_pipe(self, text: str) -> bool:
-        """Writes to the waiter; whether there is one. Without a text it lets it go."""
+        """Writes a line to the waiter, which ends with it; whether there is one.
+
+        The pipe is let go, so that nothing stays in it for a later one.
+        """
         try:
-            handle = os.open(self.folder / "wake", os.O_WRONLY | os.O_NONBLOCK)
+            self.hold_pipe()
+            assert self._pipe is not None
+            os.write(self._pipe, f"{' '.join(text.split())}\n".encode())
         except OSError:  # nobody reads
             return False
-        try:
-            os.write(handle, text.encode())
-        except OSError:
-            return False
         finally:
-            os.close(handle)
+            self.let_pipe_go()
         return True
 
 
-def in_running_hosts(folder: Path) -> Iterator[tuple[SessionFiles, dict[str, Any]]]:
-    """The sessions whose host still runs, with their records; removes the files of what ended."""
+def in_running_hosts(folder: Path) -> Iterator[tuple[SessionFiles, Process]]:
+    """The sessions whose host still runs, with its process; removes the files of what ended."""
     for path in sorted(folder.glob("*-*")) if folder.is_dir() else ():
         record = _read_json(path / "record")
-        host_pid = record.get("host_pid")
-        if not isinstance(host_pid, int):
+        process = Process.read(record.get("process"))
+        if process is None:
             continue
-        if is_running(host_pid):
-            yield SessionFiles(folder, record["host"], record["session"]), record
+        if process.runs():
+            yield SessionFiles(folder, record["host"], record["session"]), process
         else:
             shutil.rmtree(path, ignore_errors=True)
 

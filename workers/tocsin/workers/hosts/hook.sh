@@ -12,19 +12,41 @@ case ${TOCSIN_SEAT-} in '' | *'$'*) exit 0 ;; esac # nobody's, or a host that fi
 
 case $event in
 '{"session_id":"'*) session=${event#'{"session_id":"'} session=${session%%'"'*} ;;
+'{"session_id": "'*) session=${event#'{"session_id": "'} session=${session%%'"'*} ;;
 *) session=${CLAUDE_CODE_SESSION_ID-} ;;
 esac
 case $session in '' | .* | *[!A-Za-z0-9._-]*) session=unknown ;; esac
+[ ${#session} -le 100 ] || session=unknown
 here=$folder/$host-$session
 [ -e "$here/silent" ] && [ "$moment" != start ] && exit 0
 
-listens() { { read -r pid <"$here/pid"; } 2>/dev/null && kill -0 "$pid" 2>/dev/null; }
+began() { # when a process began, as `Process` of lineage.py counts; nothing if it has ended
+  if [ -e /proc/self/stat ]; then
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+    set -- ${stat##*) }
+    case $1 in Z | X) return 1 ;; esac
+    echo "${20}"
+  else
+    set -- $(LC_ALL=C ps -o stat=,lstart= -p "$1" 2>/dev/null)
+    case ${1-Z} in Z* | X*) return 1 ;; esac
+    echo "$2$3$4$5$6"
+  fi
+}
+
+runs() { # whether the process that a file names still runs, and not another one of its number
+  { read -r pid since <"$here/$1"; } 2>/dev/null && [ -n "$since" ] && [ "$(began "$pid")" = "$since" ]
+}
+
+listens() { # one that was not seen to run for half a minute is frozen
+  runs pid && { read -r beat <"$here/beat"; } 2>/dev/null || return 1
+  case $beat in '' | *[!0-9]*) return 1 ;; esac
+  [ $(($(date +%s) - beat)) -lt 30 ]
+}
 
 say() { [ -d "$here" ] && echo "$1" >"$here/state"; }
 
 run() { # of what goes wrong from here on the host hears nothing
   printf '%s' "$event" | "$@" --folder "$folder" 2>/dev/null
-  exit 0
 }
 
 case $moment in
@@ -40,28 +62,40 @@ stop)
   ;;
 wait) # one for each session: an earlier one goes, and what the listener writes wakes the host
   tries=0
-  until listens; do # it may be about to start
+  until [ -p "$here/wake" ]; do # the listener may be about to start
     [ $tries -lt 10 ] || exit 0
     tries=$((tries + 1))
     sleep 1
   done
-  { read -r earlier <"$here/waiter"; } 2>/dev/null && kill "$earlier" 2>/dev/null
-  echo $$ >"$here/waiter" && exec <"$here/wake" || exit 0
-  text=
-  while IFS= read -r line; do
-    text="$text$line
-"
+  runs waiter && kill "$pid" 2>/dev/null
+  echo "$$ $(began $$)" >"$here/waiter"
+  pause=1
+  while :; do
+    # Opened for writing, too, for a moment: so it is opened whether or not somebody writes.
+    { IFS= read -r line; } 2>/dev/null 3<>"$here/wake" <"$here/wake" 3>&- || line=
+    if [ -n "$line" ]; then
+      printf '%s\n' "$line" >&2
+      exit 2
+    fi
+    sleep $pause # it has come to its end: whoever listened is gone, if nobody took its place
+    [ -d "$here" ] || exit 0
+    if listens; then
+      pause=1
+    else
+      run "$@" >/dev/null
+      pause=$((pause < 60 ? pause * 2 : 60))
+    fi
   done
-  [ -n "$text" ] || exit 0
-  printf '%s' "$text" >&2
-  exit 2
   ;;
 end)
-  [ "$session" = unknown ] && run "$@"
-  listens && kill "$pid"
-  exit 0
+  if [ "$session" = unknown ]; then
+    run "$@"
+  else
+    runs pid && kill "$pid"
+  fi
   ;;
 *)
   run "$@"
   ;;
 esac
+exit 0

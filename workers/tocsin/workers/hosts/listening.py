@@ -22,7 +22,6 @@ from typing import Any
 from tocsin.broker import Child, Delivery, Parent
 from tocsin.broker.envelopes import Waiting
 from tocsin.broker.errors import BrokerError
-from tocsin.broker.pulse import is_running
 from tocsin.broker.signals import Signal
 from tocsin.workers.hosts.answering import (
     blind,
@@ -34,8 +33,9 @@ from tocsin.workers.hosts.answering import (
     text_of,
     waking,
 )
-from tocsin.workers.hosts.doorbell import IDLE, WORKING, Handed, SessionFiles
+from tocsin.workers.hosts.doorbell import BEATS_EVERY, IDLE, WORKING, Handed, SessionFiles
 from tocsin.workers.hosts.waking import attempt, chain
+from tocsin.workers.lineage import Process
 
 log = logging.getLogger("tocsin.hosts")
 
@@ -81,6 +81,7 @@ class Listener:
         self._staying = staying
         self._say = say
         self._record = files.record
+        self._host = Process.read(self._record.get("process"))
         self._paths = list(paths)
         self._signal = Signal()
         self._heard: deque[dict[str, Any]] = deque()
@@ -96,8 +97,9 @@ class Listener:
     def run(self) -> None:
         """Listens. The files it leaves are those of a session that has ended: none."""
         self._files.make()
+        self._files.hold_pipe()
         self._files.claim()
-        self._files.make_pipe()
+        threading.Thread(target=self._beat, daemon=True).start()
         failures = 0
         while not self._over():
             try:
@@ -112,8 +114,8 @@ class Listener:
                 self._rest(_BACK_OFF[min(failures, len(_BACK_OFF) - 1)])
                 failures += 1
         if self._files.holds():
-            self._files.write_pipe("")
             self._files.remove()
+        self._files.let_pipe_go()
 
     def stop(self) -> None:
         """Ends it soon, from whatever thread or signal."""
@@ -129,9 +131,14 @@ class Listener:
                 self._signal.set()
 
     def _over(self) -> bool:
-        host = self._record.get("host_pid")
-        gone = isinstance(host, int) and not is_running(host)
+        gone = self._host is not None and not self._host.runs()
         return self._stopped or gone or not self._files.holds()
+
+    def _beat(self) -> None:
+        """Beats by a thread of its own: a broker that does not answer freezes nobody."""
+        while self._files.holds():
+            self._files.beat()
+            time.sleep(BEATS_EVERY)
 
     def _rest(self, seconds: float) -> None:
         ends = time.monotonic() + seconds
@@ -142,6 +149,7 @@ class Listener:
         with agent.hear_arrivals(self._signal):
             looks_at = says_at = 0.0
             while not self._over():
+                self._files.hold_pipe()
                 state = self._state(agent)
                 if state != self._reported or time.monotonic() >= says_at:
                     agent.report_session(self._name, self._files.session, state, self._chain)
@@ -153,8 +161,9 @@ class Listener:
                     looks_at = time.monotonic() + SLOW_POLL
                 if self._signal.wait(LOCAL):
                     looks_at = 0.0
-        with suppress(BrokerError):
-            agent.report_session(self._name, self._files.session, "ended", self._chain)
+        if self._files.is_left():
+            with suppress(BrokerError):
+                agent.report_session(self._name, self._files.session, "ended", self._chain)
 
     def _state(self, agent: Agent) -> str:
         while self._heard:

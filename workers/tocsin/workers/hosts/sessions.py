@@ -47,14 +47,14 @@ def end_after(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def keep_record(files: SessionFiles, seat: str, host_pid: int | None) -> None:
+def keep_record(files: SessionFiles, seat: str, host: lineage.Process) -> None:
     """Notes whose session it is, in which process, and how it can be woken."""
     files.keep(
         {
             "host": files.host,
             "session": files.session,
             "seat": seat,
-            "host_pid": host_pid,
+            "process": str(host),
             **record_of_environment(),
         }
     )
@@ -96,18 +96,18 @@ class Visit:
         if self.files.record and self._event.moment is not Moment.START:
             return self.files.raised(SILENT)
         above = lineage.ancestors()
-        host_pid = lineage.host_of(above)
+        host = lineage.Process.of(lineage.host_of(above))
         known = [
-            (each, record)
-            for each, record in in_running_hosts(self.files.sessions)
+            (each, process)
+            for each, process in in_running_hosts(self.files.sessions)
             if each.folder != self.files.folder and not each.raised(SILENT)
         ]
-        nested = lineage.is_nested(above, host_pid, [each["host_pid"] for _, each in known])
+        nested = lineage.is_nested(above, host.pid, [each.pid for _, each in known])
         # A process has one session at a time, but for those of its sub-agents, which do not start.
         inside = self._event.moment is not Moment.START and any(
-            record["host_pid"] == host_pid and each.listener for each, record in known
+            process == host and each.listener for each, process in known
         )
-        keep_record(self.files, self._seat, host_pid)
+        keep_record(self.files, self._seat, host)
         self.files.flag(SILENT, nested or inside)
         return nested or inside
 
@@ -117,9 +117,14 @@ class Visit:
         if listener is not None:
             os.kill(listener, signal.SIGTERM)
 
+    def resume(self) -> None:
+        """Starts who listens anew, if this session is there still and speaks for somebody."""
+        if self.files.record and not self.files.raised(SILENT):
+            self.see_listener()
+
     def see_listener(self) -> None:
-        """Starts who listens for this session, unless somebody does."""
-        if self.files.listener is None:
+        """Starts who listens for this session, unless somebody does and is not frozen."""
+        if not self.files.is_heard():
             start_listener(self._listen(self.files))
 
     def answer(

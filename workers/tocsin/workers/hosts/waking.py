@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tocsin.broker.pulse import is_running
 from tocsin.workers import channels
 from tocsin.workers.hosts.doorbell import SessionFiles
+from tocsin.workers.lineage import Process
 
 _PATIENCE = 20.0
 """Seconds that a program has which wakes a session."""
@@ -50,8 +50,12 @@ def chain(paths: Sequence[str], record: Record) -> list[str]:
     """Those of a host's paths that this session has, in order."""
     needs = {"tmux": "tmux" in record, "command": "command" in record}
     needs["queue"] = shutil.which("codex") is not None
-    needs["channel"] = channels.is_open(record.get("host_pid"))
+    needs["channel"] = channels.is_open(_host(record))
     return [path for path in paths if needs.get(path, True)]
+
+
+def _host(record: Record) -> Process | None:
+    return Process.read(record.get("process"))
 
 
 def attempt(path: str, files: SessionFiles, record: Record, text: str) -> Tried:
@@ -61,14 +65,15 @@ def attempt(path: str, files: SessionFiles, record: Record, text: str) -> Tried:
 
 def _stop_hook(files: SessionFiles, record: Record, text: str) -> Tried:
     """The waiter of the session ends with a code that wakes its host."""
-    if files.write_pipe(text + "\n"):
+    if files.write_pipe(text):
         return Tried(True, "")
     return Tried(False, "no hook of this session waits")
 
 
 def _channel(files: SessionFiles, record: Record, text: str) -> Tried:
     """The host's own MCP server says it, and the host takes it up if its user lets it."""
-    if channels.say(record["host_pid"], text):
+    host = _host(record)
+    if host is not None and channels.say(host, text):
         return Tried(True, "")
     return Tried(False, "its MCP server is gone")
 
@@ -100,7 +105,8 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
 def _tmux(files: SessionFiles, record: Record, text: str) -> Tried:
     """Types it into the host's pane, if that shows what it showed when the session began."""
     pane = record["tmux"]
-    if not is_running(record["host_pid"]):
+    host = _host(record)
+    if host is None or not host.runs():
         return Tried(False, "its host is gone")
     if _shown(pane["server"], pane["pane"]) != pane["shows"]:
         return Tried(False, "the pane shows something else")
