@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from tocsin.workers import channels
 from tocsin.workers.hosts import claude_code, codex, generic
 from tocsin.workers.hosts.doorbell import SessionFiles
 from tocsin.workers.hosts.waking import attempt, chain, record_of_environment
+from tocsin.workers.lineage import Process
 
 TEXT = "Tocsin: a message waits for you; $(touch x) `touch x` 'quoted'"
 
@@ -38,7 +38,7 @@ def program(folder: Path, name: str, code: int = 0) -> Path:
 
 def test_a_waiter_is_woken_by_what_is_written(files):
     """Without a waiter the path fails at once; one that waits gets the text."""
-    files.make_pipe()
+    files.hold_pipe()
     assert stat.S_ISFIFO((files.folder / "wake").stat().st_mode)
     assert not attempt("stop-hook", files, {}, TEXT).ok
     reader = subprocess.Popen(
@@ -55,11 +55,13 @@ async def test_a_channel_is_open_as_long_as_the_hosts_own_server_reads(
 ):
     """It is a path of the session then alone; each text arrives as one line, in order."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    record, told = {"host_pid": os.getpid()}, asyncio.Queue[str]()
+    record, told = {"process": str(Process.of(os.getpid()))}, asyncio.Queue[str]()
     assert chain(claude_code.CHAIN, record) == ["stop-hook"]
     async with channels.opened(os.getpid(), told.put):
         assert chain(claude_code.CHAIN, record) == ["stop-hook", "channel"]
-        assert chain(claude_code.CHAIN, {"host_pid": 1}) == ["stop-hook"]
+        assert chain(claude_code.CHAIN, {"process": str(Process.of(1))})
+        reused = str(Process(os.getpid(), "1"))
+        assert chain(claude_code.CHAIN, {"process": reused}) == ["stop-hook"]
         for text in (TEXT, "two\nlines"):
             assert attempt("channel", files, record, text).ok
         assert await asyncio.wait_for(told.get(), 10) == TEXT
@@ -121,13 +123,13 @@ def test_tmux_types_into_the_pane_that_shows_what_it_showed(files, tmp_path, mon
         pane = tmux("list-panes", "-F", "#{pane_id}")
         wait_until(lambda: tmux("list-panes", "-F", "#{pane_current_command}") == "cat", "cat")
         record = record_of_environment({"TMUX": f"{server},1,0", "TMUX_PANE": pane})
-        record["host_pid"] = os.getpid()
+        record["process"] = str(Process.of(os.getpid()))
         assert chain(codex.CHAIN, record)[-1] == "tmux"
         assert attempt("tmux", files, record, TEXT).ok
         wait_until(lambda: said.exists() and said.read_text() == TEXT + "\n", "what was typed")
-        gone = subprocess.Popen([sys.executable, "-c", ""])
-        gone.wait()
-        assert not attempt("tmux", files, record | {"host_pid": gone.pid}, TEXT).ok
+        for other in (Process(os.getpid(), "1"), Process(2**22 + 1, "1")):
+            tried = attempt("tmux", files, record | {"process": str(other)}, TEXT)
+            assert tried == (False, "its host is gone")
         tmux("respawn-pane", "-k", "-t", pane, "exec sleep 600")
         tried = attempt("tmux", files, record, TEXT)
         assert tried == (False, "the pane shows something else")

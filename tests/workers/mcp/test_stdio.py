@@ -230,14 +230,15 @@ async def test_a_channel_is_said_to_the_host_unasked(url, tmp_path, monkeypatch)
     assert "experimental" not in offers[0] or not offers[0]["experimental"]
     assert offers[1]["experimental"] == {"claude/channel": {}}
     me = lineage.host_of([(os.getpid(), "pytest")])
-    assert channels.is_open(me)
-    assert channels.say(me, "Tocsin: a message\nwaits for you")
+    above = lineage.Process.of(me)
+    assert channels.is_open(above)
+    assert channels.say(above, "Tocsin: a message\nwaits for you")
     told = await hosts[1].next()
     assert told["method"] == "notifications/claude/channel"
     assert told["params"] == {"content": "Tocsin: a message waits for you"}
     for host in hosts:
         await host.end()
-    assert not channels.is_open(me)
+    assert not channels.is_open(above)
 
 
 async def test_a_host_that_is_killed_leaves_the_question_open(broker, parent, url, tmp_path):

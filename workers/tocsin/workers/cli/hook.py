@@ -101,7 +101,7 @@ def _answer(session: Session, name: str, moment: str | None, folder: Path | None
     from tocsin.workers.hosts.events import NAMES, Moment, read
     from tocsin.workers.hosts.sessions import Visit
 
-    if moment and moment not in NAMES:
+    if moment and moment not in (*NAMES, Moment.WAIT):
         known = ", ".join(NAMES)
         raise InvalidInput("hook", f"there is no moment {moment!r}; there are {known}")
     event = read(sys.stdin.read(), Moment(moment) if moment else None)

@@ -83,7 +83,7 @@ wait) # one for each session: an earlier one goes, and what the listener writes 
       pause=1
     else
       run "$@" >/dev/null
-      pause=$((pause < 60 ? pause * 2 : 60))
+      pause=$((pause < 60 ? pause * 2 : pause))
     fi
   done
   ;;

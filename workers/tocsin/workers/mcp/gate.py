@@ -306,7 +306,8 @@ class Sessions:
             return refuse(400, error.code, error.detail)
         if first and not scope.get(_AWAY):
             said = await _proof(scope[VISITOR].agent())
-            return unauthorized(said.detail, code=said.code) if isinstance(said, BrokerError) else None
+            if isinstance(said, BrokerError):
+                return unauthorized(said.detail, code=said.code)
         return None
 
     def _cancel(self, session: str, message: dict[str, Any]) -> None:
