@@ -38,6 +38,11 @@ def everything(folder: Path) -> dict[str, bytes]:
     }
 
 
+def empty(folder: Path) -> set[Path]:
+    """Folders with nothing in them."""
+    return {each for each in folder.rglob("*") if each.is_dir() and not any(each.iterdir())}
+
+
 def entry(cli: Cli, host: str, scope: str = "project") -> Any:
     """Our entry, as the host would read it."""
     servers = SERVERS[host]
@@ -58,7 +63,7 @@ def quickly(cli: Cli, host: str, *words: str, seat: str = "release-42/scout"):
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_host_is_connected_and_put_back(machine, host, scope):
     """What is written names the seat and no token; --undo leaves no trace of it."""
-    before = everything(machine.home)
+    before, bare = everything(machine.home), empty(machine.home)
     told = quickly(machine, host, "--scope", scope)
     written = {str(Path(path).relative_to(machine.home)) for path in told["files"]}
     assert everything(machine.home).keys() - before.keys() == written
@@ -69,7 +74,7 @@ def test_a_host_is_connected_and_put_back(machine, host, scope):
     assert not any(token in text for text in everything(machine.home).values())
     undone = machine.json("connect", host, "--scope", scope, "--undo")
     assert sorted(undone["files"]) == sorted(told["files"]) and undone["left"] == []
-    assert everything(machine.home) == before
+    assert everything(machine.home) == before and empty(machine.home) == bare
     assert machine.json("connect", host, "--scope", scope, "--undo")["files"] == []
 
 
@@ -188,10 +193,27 @@ def test_the_host_itself_is_asked(machine):
     program.write_text("#!/bin/sh\necho tocsin: enabled\n")
     program.chmod(0o755)
     assert connect(machine, "codex")["checks"][1]["told"] == "tocsin: enabled"
-    program.write_text("#!/bin/sh\necho nothing\n")
-    result = machine.run("connect", "codex", "--seat", "release-42/scout", "--json")
-    assert result.exit_code == 1
-    assert "trust" in json.loads(result.stdout)["checks"][1]["told"]
+    for said, told in (
+        ("nothing", "it does not name the server; does it trust this folder?"),
+        ("tocsin\n  status: failed to start", "status: failed to start"),
+        ("tocsin (disabled)", "tocsin (disabled)"),
+    ):
+        program.write_text(f"#!/bin/sh\necho '{said}'\n")
+        result = machine.run("connect", "codex", "--seat", "release-42/scout", "--json")
+        assert result.exit_code == 1
+        assert json.loads(result.stdout)["checks"][1]["told"] == told
+
+
+def test_of_a_list_only_our_own_line_counts(machine):
+    """A host that lists all its servers may say of another one that it failed."""
+    program = machine.home / "bin/pi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho ✗ other: failed\necho ✓ tocsin\n")
+    program.chmod(0o755)
+    assert connect(machine, "pi")["checks"][1]["told"] == "✓ tocsin"
+    program.write_text("#!/bin/sh\necho ✗ tocsin\n")
+    result = machine.run("connect", "pi", "--seat", "release-42/scout", "--json")
+    assert result.exit_code == 1 and json.loads(result.stdout)["checks"][1]["ok"] is False
 
 
 def test_generic_prints_what_any_host_needs(machine):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from tocsin.workers.addresses import check_address
 from tocsin.workers.cli.blocks import Facts
 from tocsin.workers.cli.output import REFUSED
 from tocsin.workers.cli.session import Session, command
-from tocsin.workers.hosts.servers import SERVERS, Scope
+from tocsin.workers.hosts.servers import NAME, SERVERS, Scope
 
 if TYPE_CHECKING:
     from tocsin.workers.hosts.connecting import Host
@@ -26,6 +27,11 @@ app = typer.Typer()
 
 _LONGEST = 60
 """Seconds that a host may take to look at its servers."""
+
+_FAILS = re.compile(
+    r"[✗✘]|\b(failed|fails|error|disabled|not connected|unreachable)\b", re.IGNORECASE
+)
+"""What hosts say of a server that they cannot use."""
 
 
 class HostName(StrEnum):
@@ -175,12 +181,12 @@ def _look(host: Host) -> Check:
     except OSError as failure:
         return Check(what, False, f"it cannot be started: {failure.strerror}")
     lines = [line.strip() for line in (told.stdout + told.stderr).splitlines()]
-    ours = next((line for line in lines if "tocsin" in line), "")
-    if told.returncode == 0 and ours:
-        return Check(what, True, ours)
+    ours = [line for line in lines if NAME in line]
     if not ours:
         return Check(what, False, "it does not name the server; does it trust this folder?")
-    return Check(what, False, ours)
+    # Of one server all it says is about ours.
+    bad = [line for line in (lines if NAME in words else ours) if _FAILS.search(line)]
+    return Check(what, told.returncode == 0 and not bad, (bad or ours)[0])
 
 
 def _end(

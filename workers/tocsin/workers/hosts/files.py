@@ -58,6 +58,8 @@ class _Note(_Closed):
     done: list[_Done] = []
     made: list[Place] = []
     created: bool = False
+    folders: list[Path] = []
+    """Those that were made for a file that was created, the deepest first."""
     digest: str | None = None
     """Of the file as it was left."""
     text: str | None = None
@@ -90,8 +92,11 @@ class Files:
             document = Document(path, changes)
             old = _take(notes, path, part)
             created = not document.exists if old is None else old.created
+            folders = _missing(path) if old is None else old.folders
             changed = [] if old is None else _take_out(document, old)
-            note = _Note(path=path, part=part, created=created, text=document.text())
+            note = _Note(
+                path=path, part=part, created=created, folders=folders, text=document.text()
+            )
             if old is not None and changed:
                 note.made = [place for place in old.made if find(document.root, place)[1]]
             for change in changes:
@@ -113,9 +118,12 @@ class Files:
                     OPERATION,
                     f"{path} is there and not as Tocsin wrote it; move it away, and repeat",
                 )
+            folders = _missing(path) if old is None else old.folders
             if digest != ours:
                 replace(path, text)
-            notes.notes.append(_Note(path=path, part=part, created=True, digest=ours))
+            notes.notes.append(
+                _Note(path=path, part=part, created=True, folders=folders, digest=ours)
+            )
             return digest != ours
 
     def undo(self, path: Path, part: str) -> list[str] | None:
@@ -135,8 +143,10 @@ class Files:
             others = [each for each in notes.notes if each.path == path]
             if note.created and others:
                 others[0].created = True  # the last one out removes the file
+                others[0].folders = note.folders
             if note.created and not document.root and not others:
                 document.remove()
+                _remove_folders(note)
             elif document.exists:
                 document.write()
             return left
@@ -266,4 +276,17 @@ def _remove(note: _Note) -> list[str]:
     if _digest_of(note.path) not in (None, note.digest):
         return [note.path.name]
     note.path.unlink(missing_ok=True)
+    _remove_folders(note)
     return []
+
+
+def _missing(path: Path) -> list[Path]:
+    """The folders above a file that are not there, the deepest first."""
+    return [folder for folder in path.parents if not folder.exists()]
+
+
+def _remove_folders(note: _Note) -> None:
+    """Those that are empty of the folders that were made for a file."""
+    with suppress(OSError):
+        for folder in note.folders:
+            folder.rmdir()
