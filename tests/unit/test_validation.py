@@ -14,6 +14,7 @@ import pytest
 from tocsin.broker import validation
 from tocsin.broker.envelopes import Delivery
 from tocsin.broker.errors import BrokerError, InvalidInput, TooLarge
+from tocsin.broker.ids import keyed_id, make_id
 
 TASK = "task_0123456789abcdefghjkmnpqr"
 MESSAGE = "msg_0123456789abcdefghjkmnpqr"
@@ -45,6 +46,14 @@ def refusal(check: Callable[..., Any], *args: Any, **options: Any) -> str:
 def test_a_name_is_taken_as_it_is(name):
     """1 to 64 of a-z, 0-9, `_` and `-`, starting with a letter or digit."""
     assert validation.check_name("op", "herd", name) == name
+
+
+@each("value", [TASK, MESSAGE, "task_k" + "0" * 24, make_id("watch"), keyed_id("msg", "a")])
+def test_an_id_in_the_place_of_a_name_is_named_as_such(value):
+    """It has the letters of a name, and who gives it means what it is the id of."""
+    detail = refusal(validation.check_name, "to", value)
+    assert f"to {value} is the id of a" in detail and "a name is meant" in detail
+    assert validation.check_name("op", "to", value[:-1]) == value[:-1]
 
 
 @each(

@@ -23,6 +23,8 @@ E = TypeVar("E", bound=StrEnum)
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _ADDRESS = re.compile(f"({NAME.pattern})/({NAME.pattern})")
 _ID = re.compile(r"(task|msg|inst|watch|plan)_[0-9a-z_-]{1,120}")
+_MADE = re.compile(r"(task|msg|inst|watch|plan)_[0-9a-z]{25}")
+"""An id as Tocsin makes them: also a name by its letters, and never meant as one."""
 _MEANT = {
     "task": "a task",
     "msg": "a message",
@@ -51,7 +53,12 @@ def _shown(value: object) -> str:
 def check_name(operation: str, field: str, value: object) -> str:
     """The name of a fleet, herd or agent."""
     if isinstance(value, str) and NAME.fullmatch(value):
-        return value
+        made = _MADE.fullmatch(value)
+        if made is None:
+            return value
+        raise InvalidInput(
+            operation, f"{field} {value} is the id of {_MEANT[made[1]]}; a name is meant"
+        )
     if split_address(value):
         raise InvalidInput(
             operation,

@@ -98,6 +98,15 @@ class Session:
         return [tool.name for tool in (await self.client.list_tools()).tools]
 
 
+MOST = 20_000
+"""Characters of a result that hosts show whole."""
+
+
+def size(result: CallToolResult) -> int:
+    """Characters of a result, as it is sent."""
+    return len(result.model_dump_json(by_alias=True, exclude_none=True))
+
+
 def text_of(result: CallToolResult) -> str:
     """The text of a result."""
     [content] = result.content

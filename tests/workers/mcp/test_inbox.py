@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workers.mcp.desk import joined, serving
-
-MOST = 20_000
-
-
-def size(result):
-    return len(result.model_dump_json(by_alias=True, exclude_none=True))
-
+from tests.workers.mcp.desk import MOST, joined, serving, size
 
 async def test_reading_consumes_nothing_and_counts_nothing(herd, broker):
     """Read ten times it is the same mail, nothing nearer to dead letters; acked, it is gone."""
@@ -88,6 +81,8 @@ async def test_a_page_is_never_too_long_for_a_host(herd, broker, letter):
             body += message["body"]
             offset = message.get("next_offset")
         assert body == "0 " + "x" + letter * 16_000 + "y"
+        error = await scout.refusal("inbox", message=seen[0], offset=len(body))
+        assert f"it has {len(body)} characters" in error["detail"]
 
 
 async def test_an_agent_that_is_gone_is_an_error_never_an_empty_list(herd, broker):

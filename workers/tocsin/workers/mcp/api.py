@@ -66,14 +66,14 @@ STATUS = {
 _PREFER = re.compile(r"\bwait=([0-9]{1,6}(?:\.[0-9]{1,3})?)")
 
 
-def refused(error: BrokerError) -> Response:
+def refused(error: BrokerError, guest: Guest) -> Response:
     """A refusal, with what to do."""
     facts: dict[str, Any] = {
         "code": error.code,
         "operation": error.operation,
         "detail": error.detail,
         "retryable": error.retryable,
-        "next": next_step(error),
+        "next": next_step(error, is_parent=guest.is_parent),
     }
     for name in ("message_id", "reason", "limit"):
         if vars(error).get(name):
@@ -125,7 +125,7 @@ class Doors:
                 fleet, caller = await self._broker.fleet(), agent.caller
                 now = read_time(await self._broker.link.command("seat", "TIME"))
         except BrokerError as error:
-            return refused(error)
+            return refused(error, request.scope[VISITOR])
         if isinstance(fleet.clock, ScaledClock):
             now = fleet.clock.at(now)
         found = {
@@ -147,7 +147,7 @@ class Doors:
                 with agent.hear_arrivals(signal):
                     rang = await _unless_gone(signal.wait(_patience(request)), request)
         except BrokerError as error:
-            return refused(error)
+            return refused(error, request.scope[VISITOR])
         except ClientDisconnect:
             return Response(status_code=400)
         return JSONResponse({"result": {"rang": rang}})
@@ -159,7 +159,7 @@ class Doors:
             call = await _read(name, guest, request)
             return await self._answer(call, guest, request)
         except BrokerError as error:
-            return refused(error)
+            return refused(error, request.scope[VISITOR])
         except ClientDisconnect:
             return Response(status_code=400)
         except Exception:

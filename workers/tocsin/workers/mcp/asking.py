@@ -24,12 +24,13 @@ from pydantic import Field
 from tocsin.broker import AsyncAgent, Reply, ReturnWhen, asks, herds
 from tocsin.broker._async.attendance import AsyncAttendance
 from tocsin.broker.errors import BrokerError, UnknownMessage
-from tocsin.broker.framing import RULE, quoted, relation
+from tocsin.broker.framing import RULE, relation
 from tocsin.broker.requests import check_message
 from tocsin.workers.mcp.arguments import OwnTask, Target, TaskIds, Words, minutes
+from tocsin.workers.mcp.excerpts import PIECES, check_offset, excerpt, fitted, piece
 from tocsin.workers.mcp.toolbox import Answer, Toolbox, ToolCall, refusal
 from tocsin.workers.mcp.visitors import Visitor, finished, insist
-from tocsin.workers.mcp.work import settled_line, settlements, told
+from tocsin.workers.mcp.work import outcomes
 
 T = TypeVar("T")
 
@@ -97,7 +98,13 @@ async def ask(
 
 
 @box.tool(repeats=True)
-async def ask_wait(call: ToolCall, ask_id: AskId) -> Answer:
+async def ask_wait(
+    call: ToolCall,
+    ask_id: AskId,
+    offset: Annotated[
+        int, Field(description="Of a long answer: the character of it to read on from.", ge=0)
+    ] = 0,
+) -> Answer:
     """Wait on for the answer to an ask. Returns it, or status "pending" again: then call this
     again. An error says why no answer came; one that still comes later will be in your inbox.
     """
@@ -106,7 +113,7 @@ async def ask_wait(call: ToolCall, ask_id: AskId) -> Answer:
         line = AsyncAttendance(agent, request, None)
         waiting = line.wait(await line.look(), _left(call))
         reply = await _on_the_line(call, agent, request, line, waiting)
-        return await _outcome(call, agent, request, None, reply)
+        return await _outcome(call, agent, request, None, reply, offset)
 
 
 def _left(call: ToolCall) -> float:
@@ -150,10 +157,15 @@ async def _meanwhile(call: ToolCall, waiting: Coroutine[Any, Any, T], text: str)
 
 
 async def _outcome(
-    call: ToolCall, agent: AsyncAgent, request: str, to: str | None, reply: Reply | None
+    call: ToolCall,
+    agent: AsyncAgent,
+    request: str,
+    to: str | None,
+    reply: Reply | None,
+    offset: int = 0,
 ) -> Answer:
     if reply is not None:
-        return answered(agent, reply)
+        return answered(agent, reply, offset)
     if to is None:
         to = (await agent.receipt(request)).recipient
     data = {
@@ -178,13 +190,19 @@ async def _target(agent: AsyncAgent, name: str) -> dict[str, Any]:
     return {"agent": name}
 
 
-def answered(agent: AsyncAgent, reply: Reply) -> Answer:
-    """An answer, its words quoted."""
+def answered(agent: AsyncAgent, reply: Reply, offset: int = 0) -> Answer:
+    """An answer, its words quoted; of a long one, those from `offset` on."""
+    check_offset("ask_wait", offset, reply.body)
+    return fitted(_answered(agent, reply, offset, most) for most in PIECES)
+
+
+def _answered(agent: AsyncAgent, reply: Reply, offset: int, most: int) -> Answer:
     sender = relation(reply.sender, agent.agent)
     late = " It came after the ask had ended." if reply.late else ""
+    words = excerpt(reply.body, most, f"ask_wait(ask_id={reply.request_id}", offset)
     text = (
         f"{reply.sender} ({sender}) answered {reply.request_id} with {reply.message_id}, "
-        f"{reply.created_at.isoformat(timespec='seconds')}.{late} {RULE}\n{quoted(reply.body)}"
+        f"{reply.created_at.isoformat(timespec='seconds')}.{late} {RULE}\n{words}"
     )
     data = {
         "status": "answered",
@@ -196,8 +214,11 @@ def answered(agent: AsyncAgent, reply: Reply) -> Answer:
         "late": reply.late,
         "waited_s": round(reply.waited.total_seconds(), 3),
         "body": reply.body,
-        "data": reply.data,
     }
+    if len(reply.body) > most or offset:
+        data |= piece(reply.body, offset, most)
+    if len(json.dumps(reply.data)) <= most:
+        data["data"] = reply.data
     return Answer(text, data)
 
 
@@ -218,16 +239,12 @@ async def task_wait(
     over = {each.task_id for each in ended}
     still = [each for each in dict.fromkeys(tasks) if each not in over]
     pending = bool(still) and not (first and ended)
-    data: dict[str, Any] = {
-        "status": "pending" if pending else "settled",
-        "settled": settlements(ended),
-        "open": still,
-    }
-    text = [settled_line(each) for each in ended]
+    data: dict[str, Any] = {"status": "pending" if pending else "settled"}
+    last = f"Still open: {', '.join(still)}."
     if pending:
         data["retry_after_s"] = _RETRY_AFTER
-        text.append(f"Still open: {', '.join(still)}. Call task_wait again to wait on.")
-    return Answer(told(text, ended), data)
+        last += " Call task_wait again to wait on."
+    return outcomes(ended, still, data, last)
 
 
 def takes_handles(context: ServerRequestContext[Any, Any]) -> bool:
@@ -277,7 +294,7 @@ async def task_state(visitor: Visitor, request: str) -> dict[str, Any]:
     except BrokerError as error:
         if error.code == "unavailable":
             raise MCPError(code=-32000, message=error.detail) from None
-        result = refusal(error)
+        result = refusal(error, visitor)
     else:
         if reply is None:
             return known

@@ -71,7 +71,7 @@ class Bridge(Handlers):
         try:
             return await self._ask(context)
         except BrokerError as error:
-            return refusal(error)
+            return refusal(error, self._visit(context))
 
     async def read_resource(
         self, context: Context, params: ReadResourceRequestParams

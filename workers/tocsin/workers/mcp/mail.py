@@ -14,18 +14,14 @@ from tocsin.broker.framing import RULE, framed, head, one_line
 from tocsin.broker.inbox import MOST
 from tocsin.broker.requests import check_message
 from tocsin.workers.mcp.arguments import Key, MessageId, OwnTask, Target, Words, minutes
+from tocsin.workers.mcp.excerpts import PIECES, PREVIEWS, check_offset, fewer, fitted, piece
 from tocsin.workers.mcp.toolbox import Answer, Toolbox, ToolCall
 
 box = Toolbox()
 
-LONGEST_RESULT = 19_500
-"""Characters of a whole result of `inbox`, as it is sent; hosts cut or refuse longer ones."""
-
 PAGE = 10
 """Messages on one page of `inbox`."""
 
-_PREVIEWS = (1_500, 700, 300, 120, 40)
-_PIECES = (8_000, 4_000, 2_000, 1_000)
 _MOST_AGENTS = 50
 
 
@@ -50,13 +46,11 @@ async def inbox(
     """
     agent = await call.agent()
     if message is not None:
-        return _piece(await _find(agent, check_message("inbox", message)), offset)
+        found = await _find(agent, check_message("inbox", message))
+        check_offset("inbox", offset, found.body)
+        return fitted(_piece(found, offset, most) for most in PIECES)
     mail, remaining = await _show(agent, skip)
-    for most in _PREVIEWS:
-        answer = _page(mail, remaining, skip, most)
-        if _size(answer) < LONGEST_RESULT:
-            break
-    return answer
+    return fitted(_page(mail, remaining, skip, most) for most in PREVIEWS)
 
 
 async def _show(agent: AsyncAgent, skip: int) -> tuple[list[Envelope], int]:
@@ -67,10 +61,6 @@ async def _show(agent: AsyncAgent, skip: int) -> tuple[list[Envelope], int]:
     waiting = [each.message_id for each in await agent.look(limit=MOST)]
     page, following = waiting[skip : skip + PAGE], waiting[skip + PAGE :]
     return list(await agent.inbox(messages=page)) if page else [], len(following)
-
-
-def _size(answer: Answer) -> int:
-    return len(answer.result().model_dump_json(by_alias=True, exclude_none=True))
 
 
 def _page(mail: Sequence[Envelope], remaining: int, skip: int, most: int) -> Answer:
@@ -101,24 +91,13 @@ def _page(mail: Sequence[Envelope], remaining: int, skip: int, most: int) -> Ans
     return Answer("\n\n".join([f"{count} {RULE}", *texts]), data)
 
 
-def _piece(envelope: Envelope, offset: int) -> Answer:
-    length = len(envelope.body)
-    for most in _PIECES:
-        end = min(offset + most, length)
-        data = head(envelope) | {
-            "body": envelope.body[offset:end],
-            "offset": offset,
-            "characters": length,
-        }
-        rest = ""
-        if end < length:
-            data["next_offset"] = end
-            rest = f"Goes on: inbox(message={envelope.message_id}, offset={end})."
-        text = framed(envelope, body=envelope.body[offset:end], rest=rest)
-        answer = Answer(f"{RULE}\n\n{text}", {"message": data})
-        if _size(answer) < LONGEST_RESULT:
-            break
-    return answer
+def _piece(envelope: Envelope, offset: int, most: int) -> Answer:
+    part = piece(envelope.body, offset, most)
+    rest = ""
+    if "next_offset" in part:
+        rest = f"Goes on: inbox(message={envelope.message_id}, offset={part['next_offset']})."
+    text = framed(envelope, body=part["body"], rest=rest)
+    return Answer(f"{RULE}\n\n{text}", {"message": head(envelope) | part})
 
 
 async def _find(agent: AsyncAgent, message: str) -> Envelope:
@@ -230,27 +209,39 @@ async def reply(call: ToolCall, message: MessageId, body: Words, key: Key = None
 
 
 @box.tool(reads=True)
-async def roster(call: ToolCall) -> Answer:
+async def roster(
+    call: ToolCall,
+    skip: Annotated[int, Field(description="How many of the first agents to leave out.", ge=0)] = 0,
+) -> Answer:
     """See who is in your herd: names, roles, whether a process of each runs, its open tasks, unread
     mail, last progress, and which questions wait for it. Use the names in message, ask and
     delegate. Of one that is unwakeable, mail waits until it looks by itself.
     """
     agent = await call.agent()
     await call.works()
-    agents = await agent.broker.run(herds.roster(agent.caller))
-    listed = agents[:_MOST_AGENTS]
-    lines = [_line(each, agent.agent) for each in listed]
-    if len(agents) > len(listed):
-        lines.append(f"{len(agents) - len(listed)} more are not shown.")
-    return Answer(
-        "\n".join([f"Herd {agent.herd}; you are {agent.agent}.", *lines]),
-        {
-            "herd": agent.herd,
-            "you": agent.agent,
-            "agents": [each.model_dump(mode="json", exclude_none=True) for each in listed],
-            "remaining": len(agents) - len(listed),
-        },
-    )
+    agents = (await agent.broker.run(herds.roster(agent.caller)))[skip:]
+    counts = (count for count, _ in fewer(min(len(agents), _MOST_AGENTS)))
+    return fitted(_listed(agent, agents, skip, count) for count in counts)
+
+
+def _listed(agent: AsyncAgent, agents: Sequence[AgentInfo], skip: int, count: int) -> Answer:
+    listed, remaining = agents[:count], len(agents) - count
+    lines = [f"Herd {agent.herd}; you are {agent.agent}."]
+    if any(each.role or each.label or each.progress for each in listed):
+        lines.append(RULE)
+    lines += [_line(each, agent.agent) for each in listed]
+    data = {
+        "herd": agent.herd,
+        "you": agent.agent,
+        "agents": [each.model_dump(mode="json", exclude_none=True) for each in listed],
+        "remaining": remaining,
+    }
+    if remaining:
+        data["next_skip"] = skip + count
+        lines.append(f"{remaining} more: read on with roster(skip={skip + count}).")
+    elif not listed and skip:
+        lines.append("There are no more.")
+    return Answer("\n".join(lines), data)
 
 
 def _line(each: AgentInfo, me: str) -> str:

@@ -82,7 +82,7 @@ class Handlers:
                 handle = await asking.handle(await call.agent(), answer.data["ask_id"])
                 return {"resultType": "task"} | handle
         except BrokerError as error:
-            return refusal(error)
+            return refusal(error, call.visitor)
         except Exception:
             log.exception("a defect of Tocsin in tool %s", params.name)
             return defect()

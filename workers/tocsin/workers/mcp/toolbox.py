@@ -212,7 +212,7 @@ NEXT = {
     "unknown_agent": "Look at roster for the names.",
     "unknown_herd": "Stop and tell your user: the herd of this seat is not there.",
     "unknown_message": "Look at inbox for the ids of your mail.",
-    "unknown_task": "Check the id; a parent can list its tasks.",
+    "unknown_task": "Check the id; inbox names the task that is yours.",
     "wrong_state": "Look at its state before you try something else.",
 }
 """What a model does best after each refusal."""
@@ -225,20 +225,36 @@ _NEXT_OF = {
 }
 """The same, where one tool knows better."""
 
+_NEXT_OF_PARENT = {
+    "forbidden": "Do something else, or tell your user: a parent may not do this.",
+    "loop_limit": "Stop answering this agent, and go on with other work.",
+    "unknown_task": "Check the id; task_show without one lists your tasks.",
+}
+"""The same, for whom nobody is above."""
 
-def next_step(error: BrokerError) -> str:
+_SETUP = frozenset({"seat", "settings", "connect", "join", "mcp"})
+"""Operations before any call of a tool, whose arguments are none of the tool's."""
+
+_SETUP_CODES = frozenset({"invalid_input", "unknown_agent", "agent_closed"})
+
+
+def next_step(error: BrokerError, *, is_parent: bool) -> str:
     """What to do after a refusal."""
-    return _NEXT_OF.get((error.operation, error.code)) or NEXT.get(error.code, _ELSE)
+    if error.operation in _SETUP and error.code in _SETUP_CODES:
+        return "Stop and tell your user: this is about how these tools were set up, not your call."
+    known = _NEXT_OF.get((error.operation, error.code))
+    above = _NEXT_OF_PARENT.get(error.code) if is_parent else None
+    return known or above or NEXT.get(error.code, _ELSE)
 
 
-def refusal(error: BrokerError) -> CallToolResult:
-    """A refusal as the error of a tool call."""
+def refusal(error: BrokerError, visitor: Visitor) -> CallToolResult:
+    """A refusal as the error of a tool call that this one made."""
     rpc = to_json_rpc(error)
     facts: dict[str, Any] = {
         "code": error.code,
         "operation": error.operation,
         "detail": error.detail,
-        "next": next_step(error),
+        "next": next_step(error, is_parent=visitor.is_parent),
         "retryable": error.retryable,
         "json_rpc": rpc,
     }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from tocsin.broker import Settlement, Task
-from tocsin.broker.framing import RULE, one_line, quoted
+from tocsin.broker.errors import InvalidInput
+from tocsin.broker.framing import RULE, one_line
 from tocsin.broker.rendering import unwakeable
 from tocsin.broker.settings_files import resolve_runner
 from tocsin.workers.mcp.arguments import (
@@ -20,6 +21,16 @@ from tocsin.workers.mcp.arguments import (
     TaskIds,
     minutes,
 )
+from tocsin.workers.mcp.excerpts import (
+    PIECES,
+    PREVIEWS,
+    check_offset,
+    cut,
+    excerpt,
+    fewer,
+    fitted,
+    piece,
+)
 from tocsin.workers.mcp.mail import sent
 from tocsin.workers.mcp.toolbox import Answer, Toolbox, ToolCall
 
@@ -27,16 +38,20 @@ box = Toolbox()
 
 _MOST_TASKS = 30
 
+_BRIEF = 200
+"""Characters of a text that its reader has written, or can read elsewhere."""
 
-def settled_line(ended: Settlement) -> str:
+
+def settled_line(ended: Settlement, most: int) -> str:
     """How a task ended, with the words of its agent quoted."""
+    call = f"task_show(task={ended.task_id}, part="
     lines = [f"Task {ended.task_id} of {ended.agent} is {str(ended.status).replace('_', ' ')}."]
     if ended.summary:
-        lines += [f"{ended.agent} says of it:", quoted(ended.summary)]
+        lines += [f"{ended.agent} says of it:", excerpt(ended.summary, most, f"{call}summary")]
     elif ended.ok:
         lines.append("It gave no summary.")
     if ended.error:
-        lines += ["Reason:", quoted(ended.error)]
+        lines += ["Reason:", excerpt(ended.error, most, f"{call}error")]
     return "\n".join(lines)
 
 
@@ -46,9 +61,26 @@ def told(texts: Sequence[str], ended: Sequence[Settlement]) -> str:
     return "\n\n".join([*([RULE] if quotes else []), *texts])
 
 
-def settlements(ended: Sequence[Settlement]) -> list[dict[str, Any]]:
-    """How tasks ended, as data."""
-    return [each.model_dump(mode="json", exclude_none=True) for each in ended]
+def settlement(ended: Settlement, most: int) -> dict[str, Any]:
+    """How a task ended, as data."""
+    return cut(ended.model_dump(mode="json", exclude_none=True), most, "summary", "error")
+
+
+def outcomes(
+    ended: Sequence[Settlement], still: Sequence[str], data: Mapping[str, Any], last: str
+) -> Answer:
+    """How some tasks ended and which have not, `last` what to do about the latter."""
+
+    def shown(count: int, most: int) -> Answer:
+        left = [each.task_id for each in ended[count:]]
+        texts = [settled_line(each, most) for each in ended[:count]]
+        texts += [f"{len(left)} more have ended; look at each with task_show."] if left else []
+        texts += [last] if still else []
+        found = {"settled": [settlement(each, most) for each in ended[:count]], "open": [*still]}
+        found |= {"also_settled": left} if left else {}
+        return Answer(told(texts, ended[:count]), {**data, **found})
+
+    return fitted(shown(*how) for how in fewer(len(ended)))
 
 
 @box.tool()
@@ -88,11 +120,14 @@ async def delegate(
     )
     told = "You will be woken when it ends." if watch else "Its end will be in your inbox."
     told += "" if task.wakeable else f" {unwakeable(agent)}"
-    return Answer(f"Delegated {task.id} to {agent}. {told}", {"task": _task(task)})
+    return Answer(f"Delegated {task.id} to {agent}. {told}", {"task": _task(task, _BRIEF)})
 
 
-def _task(task: Task) -> dict[str, Any]:
-    return task.model_dump(mode="json", exclude_none=True)
+def _task(task: Task, most: int) -> dict[str, Any]:
+    data = task.model_dump(mode="json", exclude_none=True, exclude={"settlement"})
+    if task.settlement:
+        data["settlement"] = settlement(task.settlement, most)
+    return cut(data, most, "description", "question")
 
 
 @box.tool(repeats=True)
@@ -107,9 +142,7 @@ async def watch(
     parent = await call.parent()
     ended = await parent.watch(*tasks, wake=wake)
     still = [each for each in dict.fromkeys(tasks) if each not in {s.task_id for s in ended}]
-    text = [settled_line(each) for each in ended]
-    text += [f"Watched: {', '.join(still)}."] if still else []
-    return Answer(told(text, ended), {"settled": settlements(ended), "open": still})
+    return outcomes(ended, still, {}, f"Watched: {', '.join(still)}.")
 
 
 @box.tool(reads=True)
@@ -132,33 +165,64 @@ async def task_show(
         | None,
         Field(description="List those in this state only."),
     ] = None,
+    part: Annotated[
+        Literal["description", "summary", "error"] | None,
+        Field(description="With task: read this one text of it in full, in pieces if it is long."),
+    ] = None,
+    offset: Annotated[
+        int, Field(description="With part: the character of it to read on from.", ge=0)
+    ] = 0,
 ) -> Answer:
     """Look at a task: its state, what it waits for, how it ended. Without an id: the newest."""
     parent = await call.parent()
     await call.works()
-    if task is not None:
-        found = await parent.task(task)
-        ended = [found.settlement] if found.settlement else []
-        return Answer(told([_told(found)], ended), {"task": _task(found)})
-    tasks = await parent.tasks(state, limit=_MOST_TASKS)
+    if task is None:
+        tasks = await parent.tasks(state, limit=_MOST_TASKS)
+        return fitted(_listed(tasks[:count]) for count, _ in fewer(len(tasks)))
+    found = await parent.task(task)
+    if part is None:
+        return fitted(_told(found, most) for most in (*PIECES, *PREVIEWS))
+    text = _part(found, part)
+    check_offset("task_show", offset, text)
+    return fitted(_read(found, part, text, offset, most) for most in PIECES)
+
+
+def _listed(tasks: Sequence[Task]) -> Answer:
     rows = [
         f"- {each.id} of {each.agent}: {each.state}, {one_line(each.description, 80)}"
         for each in tasks
     ]
-    brief = [_task(each) | {"description": one_line(each.description)} for each in tasks]
+    brief = [_task(each, _BRIEF) | {"description": one_line(each.description)} for each in tasks]
     return Answer("\n".join(rows) or "There are no such tasks.", {"tasks": brief})
 
 
-def _told(task: Task) -> str:
+def _told(task: Task, most: int) -> Answer:
     lines = [
         f"Task {task.id} of {task.agent} is {task.state}, its deadline {task.deadline:%F %T} UTC."
     ]
     if task.open_requests:
         lines.append(f"It waits for answers to {', '.join(task.open_requests)}.")
-    lines += ["Its description:", quoted(task.description)]
+    call = f"task_show(task={task.id}, part=description"
+    lines += ["Its description:", excerpt(task.description, most, call)]
     if task.settlement:
-        lines.append(settled_line(task.settlement))
-    return "\n".join(lines)
+        lines.append(settled_line(task.settlement, most))
+    ended = [task.settlement] if task.settlement else []
+    return Answer(told(["\n".join(lines)], ended), {"task": _task(task, most)})
+
+
+def _part(task: Task, part: str) -> str:
+    text = task.description if part == "description" else getattr(task.settlement, part, None)
+    if not text:
+        raise InvalidInput("task_show", f"{task.id} has no {part}; it is {task.state}")
+    return str(text)
+
+
+def _read(task: Task, part: str, text: str, offset: int, most: int) -> Answer:
+    shown = excerpt(text, most, f"task_show(task={task.id}, part={part}", offset)
+    head = f"The {part} of task {task.id} of {task.agent}. {RULE}"
+    return Answer(
+        f"{head}\n{shown}", {"task_id": task.id, "part": part, **piece(text, offset, most)}
+    )
 
 
 @box.tool(repeats=True, ends=True)
@@ -166,8 +230,10 @@ async def task_cancel(call: ToolCall, task: TaskId, reason: Reason = None) -> An
     """Cancel a task. Its child is told to stop. A task that has ended stays as it ended."""
     parent = await call.parent()
     ended = await parent.cancel(task, reason=reason)
-    data = {"settlement": settlements([ended])[0]}
-    return Answer(told([settled_line(ended)], [ended]), data)
+    return fitted(
+        Answer(told([settled_line(ended, most)], [ended]), {"settlement": settlement(ended, most)})
+        for most in PREVIEWS
+    )
 
 
 @box.tool()
@@ -254,7 +320,7 @@ async def done(
     ended = await child.done(
         task, outcome, summary=summary, error=error, override_reason=override_reason
     )
-    data = {"settlement": settlements([ended])[0]}
+    data = {"settlement": settlement(ended, _BRIEF)}
     if ended.status != outcome:
         return Answer(f"It had ended before, and stays {ended.status}.", data)
     return Answer(f"Task {task} is {ended.status}. Your parent has your result.", data)
