@@ -6,6 +6,7 @@ import pytest
 
 from tests.workers.mcp.desk import MOST, joined, serving, size
 
+
 async def test_reading_consumes_nothing_and_counts_nothing(herd, broker):
     """Read ten times it is the same mail, nothing nearer to dead letters; acked, it is gone."""
     sent = await herd.parent.message("scout", "hello")

@@ -189,11 +189,22 @@ async def test_who_speaks_is_said_and_never_guessed(url, tmp_path, broker, paren
     env = {"TOCSIN_URL": url, "TOCSIN_FLEET": broker.name, "TOCSIN_DIR": str(folder)}
     for seat in ("${TOCSIN_SEAT}", ""):
         async with hosted(os.environ | env | {"TOCSIN_SEAT": seat}) as nobody:
-            assert "TOCSIN_SEAT=herd/agent" in (await nobody.refusal("roster"))["detail"]
+            error = await nobody.refusal("roster")
+            assert "TOCSIN_SEAT=herd/agent" in error["detail"]
+            assert "tell your user" in error["next"] and "argument" not in error["next"]
             tools = (await nobody.client.list_tools()).tools
             assert "delegate" not in {each.name for each in tools}
     async with hosted(os.environ | env | {"TOCSIN_SEAT": name}) as boss:
         assert (await boss.data("roster"))["you"] == "parent"
+
+
+async def test_a_limit_that_is_none_is_said_by_the_tools(url, broker, parent):
+    """A host shows nothing of a server that does not start; what its tools answer is read."""
+    env = environment(broker, url, parent) | {"TOCSIN_MCP_LIMIT": "soon"}
+    async with hosted(env) as session:
+        error = await session.refusal("inbox")
+        assert "TOCSIN_MCP_LIMIT, must be 0.1 to 3600 seconds" in error["detail"]
+        assert "tell your user" in error["next"]
 
 
 async def test_a_rotation_is_not_noticed(url, tmp_path, broker, parent):

@@ -9,7 +9,9 @@ import pytest
 
 from tests.requirements import proves
 from tests.workers.mcp.desk import Session, joined, serving
+from tocsin.broker import errors
 from tocsin.broker.framing import RULE
+from tocsin.workers.mcp.toolbox import next_step
 
 PARENT = """delegate watch task_wait task_show task_cancel agent_register agent_close roster message
     ask ask_wait reply remind reroute inbox ack"""
@@ -330,3 +332,21 @@ async def test_a_parent_is_told_that_nothing_can_wake_its_child(herd, broker):
         assert (answer["task"]["wakeable"], answer["task"]["wake_path"]) == (True, "bell")
         rows = {each["agent"]: each for each in (await parent.data("roster"))["agents"]}
         assert (rows["planner"]["wakeable"], rows["scout"]["wakeable"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "child", "parent"),
+    [
+        (errors.Forbidden("message", "no"), "Ask your parent", "a parent may not"),
+        (errors.LoopLimit("reply", "no"), "tell your parent", "go on with other work"),
+        (errors.UnknownTask("done", "no"), "inbox names", "task_show"),
+        (errors.InvalidInput("seat", "no"), "tell your user", "tell your user"),
+        (errors.UnknownAgent("join", "no"), "tell your user", "tell your user"),
+        (errors.InvalidInput("ask", "no"), "the argument put right", "the argument put right"),
+        (errors.Unavailable("join", "no"), "Wait some seconds", "Wait some seconds"),
+    ],
+)
+def test_what_to_do_next_fits_who_was_refused(error, child, parent):
+    """Nobody is above a parent, and no argument of a tool mends how the tools were set up."""
+    assert child in next_step(error, is_parent=False)
+    assert parent in next_step(error, is_parent=True)

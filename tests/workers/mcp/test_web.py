@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import socket
 import threading
 
 import httpx2
@@ -26,8 +27,10 @@ from tests.workers.mcp.desk import (
 )
 from tocsin.broker import AsyncBroker
 from tocsin.broker.bells import Bells
+from tocsin.broker.errors import InvalidInput
 from tocsin.broker.ids import make_token
 from tocsin.workers.mcp.gate import Rates, read_bearer
+from tocsin.workers.mcp.web import WebOptions, serve_http
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
 
@@ -308,6 +311,16 @@ async def test_a_broker_that_is_down_is_said_by_the_tools(herd, caplog):
         assert health.status_code == 503 and health.json()["healthy"] is False
         assert "p%40ss" not in health.text + str(error)
     assert herd.scout.token not in caplog.text
+
+
+async def test_where_it_cannot_listen_is_refused_in_words(broker):
+    """A port that is taken, an address of another machine, a name that is none."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for place in (("127.0.0.1", port), ("192.0.2.1", 0), ("no such host", 0), ("x" * 70, 0)):
+            with pytest.raises(InvalidInput) as refused:
+                await serve_http(broker, WebOptions(*place))
+            assert f"cannot listen at {place[0]}:{place[1]}: " in refused.value.detail
 
 
 async def test_health_is_open_and_says_nothing_else(herd, broker):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -102,22 +103,32 @@ def mcp(
     if health:
         _health(session, host, port)
         return
-    from tocsin.workers.mcp.clients import read_limit
-
-    seconds = None if limit is None else read_limit(limit, "--limit")
     log_to_stderr(log_format, logging.DEBUG if debug else logging.WARNING)
     if over_http:
         from tocsin.workers.mcp.web import WebOptions
 
         hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
-        options = WebOptions(host, port, hosts, origins, seconds)
+        options = WebOptions(host, port, hosts, origins, _seconds(limit))
         asyncio.run(_http(session, options))
     else:
         from tocsin.workers.mcp.stdio import serve_stdio
 
-        asyncio.run(
-            serve_stdio(lambda: _place(session), seconds, channel=channel, far=_is_far(session))
-        )
+        find, seconds = lambda: _place(session), None
+        try:
+            seconds = _seconds(limit)
+        except InvalidInput as wrong:
+            find = partial(_refuse, wrong)
+        asyncio.run(serve_stdio(find, seconds, channel=channel, far=_is_far(session)))
+
+
+def _seconds(limit: str | None) -> float | None:
+    from tocsin.workers.mcp.clients import read_limit
+
+    return None if limit is None else read_limit(limit, "--limit, or TOCSIN_MCP_LIMIT,")
+
+
+def _refuse(wrong: InvalidInput) -> Place:
+    raise wrong
 
 
 def _is_far(session: Session) -> bool:

@@ -69,7 +69,10 @@ def plain(value: Any) -> Any:
 
 
 def apply(root: MutableMapping[str, Any], change: Change) -> list[Place]:
-    """Carries out a change, and returns the places of tables and lists that it had to make."""
+    """Carries out a change, and returns the places of tables and lists that it had to make.
+
+    Raises `TypeError` where something else stands in its way.
+    """
     made = []
     table: Any = root
     for depth, name in enumerate(change.place[:-1], 1):
@@ -78,7 +81,7 @@ def apply(root: MutableMapping[str, Any], change: Change) -> list[Place]:
             made.append(change.place[:depth])
         table = table[name]
         if not isinstance(table, MutableMapping):
-            raise InvalidInput(OPERATION, f"{'.'.join(change.place[:depth])} is not a table")
+            raise TypeError(f"{'.'.join(change.place[:depth])} is not a table")
     last = change.place[-1]
     if isinstance(change, Put):
         table[last] = change.value
@@ -86,7 +89,7 @@ def apply(root: MutableMapping[str, Any], change: Change) -> list[Place]:
         table[last] = [change.item]
         made.append(change.place)
     elif not isinstance(table[last], MutableSequence):
-        raise InvalidInput(OPERATION, f"{'.'.join(change.place)} is not a list")
+        raise TypeError(f"{'.'.join(change.place)} is not a list")
     elif change.item not in plain(table[last]):
         table[last].append(change.item)
     return made
@@ -193,6 +196,15 @@ class Document:
     def root(self) -> MutableMapping[str, Any]:
         """Its content, to change in place."""
         return self._document.root
+
+    def apply(self, change: Change) -> list[Place]:
+        """Carries out a change, and returns the places of what it had to make for it."""
+        try:
+            return apply(self.root, change)
+        except TypeError as wrong:
+            raise InvalidInput(
+                OPERATION, f"{self.path} is left as it is: {wrong}; mend it and repeat"
+            ) from None
 
     def text(self) -> str:
         """Its text: as it lies there, or as the content now says."""

@@ -28,7 +28,6 @@ from tocsin.workers.hosts.documents import (
     Document,
     Place,
     Put,
-    apply,
     find,
     holder,
     read,
@@ -230,7 +229,7 @@ def _carry_out(
         return  # somebody else's, and just what is wanted
     else:
         note.done.append(_Done(place=place, value=value, item=True))
-    note.made += apply(document.root, change)
+    note.made += document.apply(change)
 
 
 def _take_out(document: Document, note: _Note) -> list[_Done]:

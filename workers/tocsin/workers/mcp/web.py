@@ -10,7 +10,8 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from socket import socket
+from errno import EADDRNOTAVAIL
+from socket import AI_PASSIVE, SOCK_STREAM, create_server, getaddrinfo, socket
 
 import anyio
 import uvicorn
@@ -26,7 +27,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tocsin.broker import AsyncBroker
-from tocsin.broker.errors import BrokerError
+from tocsin.broker.errors import BrokerError, InvalidInput
 from tocsin.workers.mcp import api
 from tocsin.workers.mcp.clients import Patience, limit_of
 from tocsin.workers.mcp.gate import LONGEST_BODY, PATIENCE, VISITOR, Gate, Rates, Sessions
@@ -140,8 +141,26 @@ async def serve_http(
         server_header=False,
         timeout_graceful_shutdown=3,
     )
-    server = _Announcing(config, ready)
-    await server.serve()
+    await _Announcing(config, ready).serve(_listening(options.host, options.port))
+
+
+def _listening(host: str, port: int) -> list[socket]:
+    """What listens at each address of a host, all with one port."""
+    sockets: list[socket] = []
+    try:
+        for family, *_, address in getaddrinfo(host, port, type=SOCK_STREAM, flags=AI_PASSIVE):
+            chosen = sockets[0].getsockname()[1] if sockets else port
+            sockets.append(create_server((address[0], chosen), family=family, backlog=2_048))
+    except (OSError, UnicodeError) as failure:
+        if sockets and getattr(failure, "errno", None) == EADDRNOTAVAIL:
+            return sockets  # a name of loopback where there is no IPv6
+        for each in sockets:
+            each.close()
+        why = getattr(failure, "strerror", None) or str(failure)
+        raise InvalidInput(
+            "mcp", f"cannot listen at {host}:{port}: {why}; give another --host or --port"
+        ) from None
+    return sockets
 
 
 class _Announcing(uvicorn.Server):
