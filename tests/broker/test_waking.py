@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.fleets import Herd, command, key_of
+from tests.fleets import Herd, command, commands, key_of
 from tests.requirements import proves
 from tocsin.broker import AgentInfo, AsyncChild, CommandRunner, WakeTry
 from tocsin.broker.errors import Forbidden, InvalidInput
@@ -123,6 +123,19 @@ async def test_quiet_mail_is_nothing_to_wake_for(herd):
     await herd.parent.inbox()
     assert (await herd.parent.receipt(reminder.message_id)).wake == ()
     assert not (await known(herd, "parent")).wakeable
+
+
+async def test_a_look_passes_over_what_is_in_hand_in_few_steps(herd):
+    """However little is asked for: what another process has taken is read page by page."""
+    for number in range(250):
+        await herd.parent.message("scout", str(number))
+    turns = [await herd.scout.receive() for _ in range(3)]
+    assert sum(len(turn) for turn in turns) == 250
+    sent = await herd.parent.message("scout", "new")
+    before = await commands(herd)
+    [found] = await herd.scout.look(limit=1)
+    assert await commands(herd) - before < 350
+    assert found.message_id == sent.message_id
 
 
 async def test_only_mail_of_its_own_can_be_named(herd):

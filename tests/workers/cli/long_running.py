@@ -31,11 +31,11 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def finish(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def finish(home: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """A command that ends by itself, once it has."""
     return subprocess.run(
         [*PROGRAM, *arguments],
-        env=environment(home),
+        env=environment(home) | environ,
         cwd=home,
         capture_output=True,
         text=True,

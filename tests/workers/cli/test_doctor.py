@@ -199,6 +199,16 @@ def test_a_fleet_of_another_version(cli, alive, url):
     assert "schema 99" in found["fleet"]["detail"]
 
 
+def test_a_fleet_that_does_not_agree(cli, alive, url):
+    """A number of partitions that is not the fleet's is said once, and no more is asked."""
+    cli.variables["TOCSIN_PARTITIONS"] = "64"
+    code, found = look(cli)
+    del cli.variables["TOCSIN_PARTITIONS"]
+    broken = {check: each["detail"] for check, each in found.items() if each["health"] == "broken"}
+    assert code == 1 and list(broken) == ["fleet"]
+    assert "has 16 partitions" in broken["fleet"] and "not 64" in broken["fleet"]
+
+
 def test_a_scaled_clock(cli, url):
     """A fleet that runs fast says how fast."""
     with Broker.connect(url, fleet=cli.fleet, clock=ScaledClock(60)) as broker:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.workers.cli.long_running import finish, running
+from tocsin.broker import Broker
 
 
 @pytest.fixture
@@ -60,6 +61,17 @@ def test_a_worker_that_is_to_run_what_is_queued(tmp_path, url):
     """`--burst` ends when nothing is queued."""
     place = ("--url", url, "--rq-url", f"{url.rpartition('/')[0]}/2")
     assert finish(tmp_path, "worker", *place, "--burst").returncode == 0
+
+
+def test_a_worker_that_does_not_agree_with_its_fleet(tmp_path, url, fleet_name):
+    """Each of its turns would fail; and of a fleet that nobody used yet it decides nothing."""
+    place = ("--url", url, "--rq-url", f"{url.rpartition('/')[0]}/2", "--fleet", fleet_name)
+    assert finish(tmp_path, "worker", *place, "--burst").returncode == 0
+    with Broker.connect(url, fleet=fleet_name, partitions=4) as broker:
+        broker.fleet()
+    done = finish(tmp_path, "worker", *place, "--burst", TOCSIN_PARTITIONS="8")
+    assert done.returncode == 1 and "has 4 partitions" in done.stderr
+    assert finish(tmp_path, "worker", *place, "--burst", TOCSIN_PARTITIONS="4").returncode == 0
 
 
 def test_a_worker_whose_redis_is_away(tmp_path):

@@ -26,16 +26,17 @@ local function envelope(delivery, entry, fields)
 end
 
 local limit, answer = tonumber(args.limit), { 'unread' }
+local page = math.max(limit, 100) -- what others have in hand is passed over, in few steps
 for _, delivery in ipairs({ 'steer', 'follow_up' }) do
   local batch, from, entries = {}, '-', nil
   repeat
-    entries = redis.call('XRANGE', mail.stream(args.agent, delivery), from, '+', 'COUNT', limit)
+    entries = redis.call('XRANGE', mail.stream(args.agent, delivery), from, '+', 'COUNT', page)
     for _, entry in ipairs(entries) do
       from = '(' .. entry[1]
       local ok, m = pcall(envelope, delivery, entry[1], entry[2])
       if ok and m and m.kind then batch[#batch + 1] = m end
     end
-  until #entries < limit or #batch >= limit
+  until #entries < page or #batch >= limit
   table.sort(batch, function(a, b) return (tonumber(a.seq) or 0) < (tonumber(b.seq) or 0) end)
   for _, m in ipairs(batch) do
     if #answer > limit then break end

@@ -26,8 +26,9 @@ ESSENTIAL = (
 
 
 _PREFIX = "tocsin-turn-"
-_YOUNG = 60.0
-"""Seconds in which a folder may not have its lock yet."""
+_LOST = 24 * 3_600.0
+"""Seconds after which a folder without a lock is nobody's: the machine may have slept when it was
+to get one."""
 
 
 def sweep() -> int:
@@ -36,7 +37,8 @@ def sweep() -> int:
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             found = path.lstat()
-            if found.st_uid == os.getuid() and time.time() - found.st_mtime > _YOUNG:
+            lost = time.time() - found.st_mtime > _LOST
+            if found.st_uid == os.getuid() and (lost or (path / "lock").exists()):
                 lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,8 +57,10 @@ class Folder:
 
     def __init__(self, place: ConnectionSettings, story: Story, token: str) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))  # mode 0700
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        made = self.path / "lock.new"
+        self._lock = os.open(made, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        made.rename(self.path / "lock")  # under its name it is locked from the first moment
         self._place, self._story = place, story
         try:
             self.prompt.write_text(story.text(), encoding="utf-8")

@@ -16,7 +16,6 @@ from tocsin.broker.clock import read_time
 from tocsin.broker.errors import BrokerError
 from tocsin.broker.eviction import danger
 from tocsin.broker.urls import Node
-from tocsin.broker.versions import refusal as refuses
 from tocsin.scheduler import Scheduler
 from tocsin.workers.cli.blocks import Rows, span
 from tocsin.workers.cli.findings import Finding, Health
@@ -214,17 +213,13 @@ def _fleet(session: Session, *, found: Processes) -> Iterator[Finding]:
     key, fields = keys.fleet(name), ("partitions", "factor", "schema")
     record = session.broker.link.command("doctor", "HMGET", key, *fields, key=key)
     partitions, factor, schema = record
-    found.used = partitions is not None
     if partitions is None:
         yield Finding("fleet", Health.GOOD, f"{name} is not used yet; the first command makes it")
-    elif refusal := refuses(name, int(schema)):
-        yield Finding("fleet", Health.BROKEN, refusal)
-    else:
-        speed = (
-            f", its clock runs {float(factor):g} times as fast as the server's" if factor else ""
-        )
-        detail = f"{name}: {partitions} partitions, schema {schema}{speed}"
-        yield Finding("fleet", Health.GOOD, detail)
+        return
+    session.broker.fleet()  # what refuses that is said here alone
+    found.used = True
+    speed = f", its clock runs {float(factor):g} times as fast as the server's" if factor else ""
+    yield Finding("fleet", Health.GOOD, f"{name}: {partitions} partitions, schema {schema}{speed}")
 
 
 def _herds(session: Session, *, found: Processes) -> Iterator[Finding]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tocsin.broker import keys
 from tocsin.broker.errors import Unavailable
 from tocsin.broker.runners import CommandRunner
 from tocsin.broker.settings import parse_duration
@@ -98,6 +100,7 @@ def worker(
     if name is not None:
         check_name("worker", "name", name)
     log_to_stderr(log_format)
+    _check_fleet(session, place.fleet)
     # Where its turns find the fleet: each is a process that inherits this environment.
     os.environ["TOCSIN_URL"] = place.url
     if (folder := str(Path.cwd())) not in sys.path:
@@ -111,6 +114,17 @@ def worker(
         )
 
     worker.serve(url, queues, name=name, burst=burst, grace=seconds, ready=ready)
+
+
+def _check_fleet(session: Session, name: str) -> None:
+    """Refuses a fleet that is there and does not agree with what is set here: each turn would fail.
+
+    One that is not there is left to whoever uses it first, one that is away is waited for.
+    """
+    key = keys.fleet(name)
+    with suppress(Unavailable), closing(session):
+        if session.broker.link.command("worker", "EXISTS", key, key=key):
+            session.broker.fleet()
 
 
 def _health(session: Session, url: str) -> None:
