@@ -270,6 +270,49 @@ async def test_a_frozen_node_holds_up_no_other_timers(kind):
 
 @proves("P14", "P16")
 @pytest.mark.parametrize("kind", [AsyncScheduler, Scheduler])
+async def test_a_frozen_node_of_the_fleets_own_holds_up_launching_alone(kind):
+    """Case 21: slots of turns are there. Timers of the others are served as ever, health says that
+    turns are not, and they are when it thaws."""
+    with ClusterServers() as cluster, EmbeddedServer(durable=False) as plain:
+        for server in cluster.servers:
+            server.run("CONFIG SET", "cluster-require-full-coverage", "no")
+        with Broker.connect(cluster.url, fleet="part") as broker:
+            parents = [broker.open_herd(f"h{n}") for n in range(12)]
+            where = {p: cluster.primary_of(p.caller.fleet.partition(p.herd)) for p in parents}
+            frozen = cluster.primary_of(keys.slots("part"))
+            served = [parent for parent in parents if where[parent] is not frozen]
+            runner = CommandRunner(["code"], queue="q", wake_batch=timedelta(0))
+            for parent in served:
+                parent.register("scout")
+                parent.register("coder", runner=runner)
+            queue = Queue("q", connection=redis.Redis.from_url(plain.url))
+            options = {"rq_url": plain.url, "repair_every": None}
+            async with (
+                scheduling(kind, cluster.url, **options) as scheduler,
+                thawed_at_the_end(frozen),
+            ):
+                lasts = timedelta(milliseconds=500)
+                first = served[0].delegate("scout", "x", deadline=lasts).id
+                await wait_until_async(partial(settled, served[0], first), "it to work", 30)
+                frozen.freeze()
+                found = []
+                for parent in served:
+                    parent.delegate("coder", "x")
+                    found.append((parent, parent.delegate("scout", "x", deadline=lasts).id))
+                for parent, task in found:
+                    await wait_until_async(partial(settled, parent, task), "the deadline", 30)
+                assert max(lateness(parent, task) for parent, task in found) <= SERVED_WITHIN
+                await wait_until_async(lambda: scheduler.trouble()["launching"], "the word", 30)
+                assert scheduler.trouble()["timers"] == ""
+                frozen.thaw()
+                await wait_until_async(lambda: len(queue) == len(served), "the turns", 60)
+                await wait_until_async(
+                    lambda: set(scheduler.trouble().values()) == {""}, "all to be well", 60
+                )
+
+
+@proves("P14", "P16")
+@pytest.mark.parametrize("kind", [AsyncScheduler, Scheduler])
 async def test_a_frozen_node_holds_up_no_other_duty(kind, monkeypatch):
     """Case 21: while a primary hangs, and calls to it never give up, herds of the others have their
     mail forwarded, turns launched, plans seen to and alerts told, though there is mail for it, too.
