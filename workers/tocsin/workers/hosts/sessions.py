@@ -25,7 +25,7 @@ from tocsin.workers.hosts.waking import chain, record_of_environment
 
 Agent = Parent | Child
 
-DEADLINE = 8.0
+DEADLINE = 5.0
 """Seconds after which a hook that has no answer yet has none."""
 
 PROGRAM = (sys.executable, "-P", "-m", "tocsin.workers.cli.app")
