@@ -228,6 +228,9 @@ def test_flags_say_what_is_left(desk):
     flags = lambda: {each for each in (MAIL, WAKING, TASK) if desk.files.raised(each)}  # noqa: E731
     desk.told(Moment.PROMPT)
     assert flags() == set()
+    desk.parent.message("scout", "now", delivery=Delivery.STEER)
+    desk.told(Moment.TOOL)
+    assert flags() == set()
     desk.parent.delegate("scout", "Find out")
     for number in range(10):
         desk.parent.message("scout", f"{number}", delivery=Delivery.STEER)

@@ -152,6 +152,8 @@ class Answering:
                     texts += self._told(waiting, known)
                 mail = hand_over(self._agent, due(waiting, known, time.time()), known)
                 texts += [text_of(mail)] if mail else []
+                shown = {each.message_id for each in mail}
+                waiting = [each for each in waiting if each.message_id not in shown]
                 said = self._host.context(event.moment, "\n\n".join(texts)) if texts else None
             ring(self._files, waiting, known, task)
         return said
