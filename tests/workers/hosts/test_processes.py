@@ -47,7 +47,6 @@ def test_the_number_of_a_process_is_not_the_process(machine, other):
     for name in ("pid", "waiter"):
         (session.files.folder / name).write_text(f"{other.pid} 1\n")
     assert session.files.listener is None and session.files.waiter is None
-    session.hook(Moment.END, reason="other")
     assert session.hook(Moment.PROMPT, prompt="hi") is None
     wait_until(session.files.is_heard, "another one to listen", PATIENCE)
     waiter = session.start(Moment.WAIT)
@@ -56,6 +55,28 @@ def test_the_number_of_a_process_is_not_the_process(machine, other):
     assert waiter.wait(PATIENCE) == 0
     waiter.communicate()
     assert other.poll() is None
+
+
+def test_a_session_ends_though_nobody_listens(machine, other):
+    """Its files go, its waiter goes, and who was about to listen makes nothing anew."""
+    session = machine.session()
+    session.begin()
+    waiter = session.start(Moment.WAIT)
+    wait_until(lambda: awake(session), "it to wait", PATIENCE)
+    listener = session.files.listener
+    for name in ("pid", "waiter"):
+        (session.files.folder / name).write_text(f"{other.pid} 1\n")
+    os.kill(listener, signal.SIGSTOP)
+    try:
+        session.hook(Moment.END, reason="other")
+        assert not session.files.folder.exists()
+    finally:
+        os.kill(listener, signal.SIGCONT)
+    assert waiter.wait(PATIENCE) == 0
+    waiter.communicate()
+    words = ("hook", "claude-code", "listen", "--session", "s-1", "--wakes", "--seat", session.seat)
+    assert machine.cli.start(*words).communicate(timeout=PATIENCE) == ("", "")
+    assert not session.files.folder.exists() and other.poll() is None
 
 
 def test_a_session_ends_with_its_process_though_the_number_goes_on(tmp_path, other):

@@ -181,6 +181,8 @@ def _add_listen(group: typer.Typer, name: str) -> None:
         place = Place(session, name, folder)
         files = SessionFiles(place.folder, name, session_id)
         if not files.record:
+            if wakes:  # the session that it was started for has ended
+                return
             host = lineage.host_of(lineage.ancestors())
             keep_record(files, str(place.seat), lineage.Process.of(host))
         if detach:

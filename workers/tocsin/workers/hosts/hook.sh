@@ -88,10 +88,10 @@ wait) # one for each session: an earlier one goes, and what the listener writes 
   done
   ;;
 end)
-  if [ "$session" = unknown ]; then
-    run "$@"
+  if [ "$session" != unknown ] && runs pid; then
+    kill "$pid"
   else
-    runs pid && kill "$pid"
+    run "$@"
   fi
   ;;
 *)

@@ -112,9 +112,11 @@ class Visit:
         return nested or inside
 
     def end(self) -> None:
-        """Tells who listens for this session that it is over."""
+        """Tells who listens for this session that it is over; where nobody does, its files go."""
         listener = self.files.listener
-        if listener is not None:
+        if listener is None:
+            self.files.remove()
+        else:
             os.kill(listener, signal.SIGTERM)
 
     def resume(self) -> None:
