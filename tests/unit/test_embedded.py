@@ -157,6 +157,22 @@ class TestStarting:
         server.stop()
         assert gone(pid)
 
+    def test_a_server_that_hangs_is_not_gone(self, tmp_path: Path) -> None:
+        """Neither to whom it belongs nor to whom is attached to it; once it has ended it is."""
+        with EmbeddedServer(tmp_path) as server, EmbeddedServer(tmp_path) as other:
+            both = (server, other)
+            assert other.attached
+            os.kill(server.pid, signal.SIGSTOP)
+            try:
+                assert not any(each.is_running() or each.is_gone() for each in both)
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+            wait_until(server.is_running, "it to answer again")
+            os.kill(server.pid, signal.SIGKILL)
+            wait_until(lambda: all(each.is_gone() for each in both), "it to be gone")
+            server.start()
+            assert other.is_gone() and not server.is_gone()
+
     def test_server_that_died_is_started_anew(self, tmp_path: Path) -> None:
         """After the server's own death `is_running` says so and `start` brings its data back."""
         with EmbeddedServer(tmp_path) as server:

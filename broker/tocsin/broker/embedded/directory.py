@@ -81,6 +81,21 @@ def take_directory(directory: Path, until: float) -> int | Holder:
         time.sleep(LOOK_AGAIN)
 
 
+def is_held(directory: Path) -> bool:
+    """Whether a server has the directory; one that hangs has it as well."""
+    try:
+        lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def read_record(directory: Path) -> Holder | None:
     """Return what the record says, true or not; None if there is none that can be read."""
     try:

@@ -24,6 +24,7 @@ from tocsin.broker.embedded.directory import (
     Holder,
     answers,
     ask,
+    is_held,
     read_record,
     take_directory,
     write_record,
@@ -123,6 +124,15 @@ class EmbeddedServer:
     def is_running(self) -> bool:
         """Say whether the server answers, as the one that was started or attached to."""
         return self._holder is not None and answers(self._holder)
+
+    def is_gone(self) -> bool:
+        """Say whether the server has ended. One that does not answer for a while has not."""
+        if self._watcher is not None:
+            return self._watcher.poll() is not None
+        if self._holder is None or self._directory is None:
+            return True
+        record = read_record(self._directory)
+        return record != self._holder or not is_held(self._directory)
 
     # ------------------------------------------------------------------------ start and stop
 

@@ -29,9 +29,6 @@ app = typer.Typer()
 LOOK_EVERY = 1.0
 """Seconds between looks at the server."""
 
-LOOKS = 3
-"""Looks in a row without an answer after which the server counts as gone."""
-
 
 @command(app, "up", example="tocsin up --dir ./data")
 def up(
@@ -153,12 +150,11 @@ async def _serve(
 
 
 async def _until_gone(server: EmbeddedServer | None) -> None:
-    unanswered = 0
-    while unanswered < LOOKS:
+    """One that hangs is waited for, as by whoever else uses it: to end here would be to end it."""
+    while True:
         await asyncio.sleep(LOOK_EVERY)
-        if server is not None:
-            there = await asyncio.to_thread(server.is_running)
-            unanswered = 0 if there else unanswered + 1
+        if server is not None and server.is_gone():
+            return
 
 
 def _announce(session: Session, url: str, server: EmbeddedServer | None) -> None:
