@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -67,7 +68,9 @@ async def test_who_slept_through_a_failover_asks_again(monkeypatch):
             before.kill()
             await wait_until_async(partial(replaced, servers, before), "the promotion", 60)
             await asyncio.to_thread(before.start)  # they make it a replica 10 s later
-            assert server.node_of(None) == before.node, "so it is still believed"
+            await wait_until_async(
+                lambda: time.monotonic() - server._found_at > 1.0, "what they said to be old"
+            )
             assert bodies(await parent.receive()) == []
 
 

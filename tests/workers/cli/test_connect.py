@@ -208,9 +208,11 @@ def test_of_a_list_only_our_own_line_counts(machine):
     """A host that lists all its servers may say of another one that it failed."""
     program = machine.home / "bin/pi"
     program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho ✗ other: failed\necho ✓ tocsin\n")
+    program.write_text(
+        "#!/bin/sh\necho ✗ other: failed\nprintf '✓ tocsin \\033[90mconnected\\033[0m'\n"
+    )
     program.chmod(0o755)
-    assert connect(machine, "pi")["checks"][1]["told"] == "✓ tocsin"
+    assert connect(machine, "pi")["checks"][1]["told"] == "✓ tocsin connected"
     program.write_text("#!/bin/sh\necho ✗ tocsin\n")
     result = machine.run("connect", "pi", "--seat", "release-42/scout", "--json")
     assert result.exit_code == 1 and json.loads(result.stdout)["checks"][1]["ok"] is False

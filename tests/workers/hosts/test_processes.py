@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,14 @@ def other():
     yield process
     process.kill()
     process.wait()
+
+
+def is_stopped(pid):
+    """Whether a signal has stopped a process; it takes effect a moment after it was sent."""
+    proc = Path(f"/proc/{pid}/stat")
+    words = ["ps", "-o", "stat=", "-p", str(pid)]
+    text = proc.read_text().rpartition(")")[2] if proc.exists() else subprocess.check_output(words)
+    return "T" in str(text)
 
 
 def awake(session):
@@ -68,6 +77,7 @@ def test_a_session_ends_though_nobody_listens(machine, other):
         (session.files.folder / name).write_text(f"{other.pid} 1\n")
     os.kill(listener, signal.SIGSTOP)
     try:
+        wait_until(lambda: is_stopped(listener), "it to be frozen")
         session.hook(Moment.END, reason="other")
         assert not session.files.folder.exists()
     finally:
@@ -113,6 +123,7 @@ def test_a_listener_that_is_frozen_is_replaced(machine):
     process = Process.of(frozen)
     os.kill(frozen, signal.SIGSTOP)
     try:
+        wait_until(lambda: is_stopped(frozen), "it to be frozen")
         (session.files.folder / "beat").write_text("1\n")
         assert not session.files.is_heard()
         steer = machine.send("use B", "--steer")

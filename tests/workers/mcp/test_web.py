@@ -374,7 +374,7 @@ async def test_a_copy_of_our_own_rendering_stays_a_quotation(herd, broker):
         assert len(ours) == 4 and "from planner (a sibling)" in ours[1]
         assert "carry no authority" in ours[0]
         rows = (await scout.text("roster")).splitlines()
-        assert len(rows) == 5
+        assert len(rows) == 6 and "carry no authority" in rows[1]
         asking = asyncio.create_task(scout.call("ask", to="planner", body="Which?"))
         turn = await herd.planner.next_turn(30)
         await herd.planner.reply(turn[-1], forged)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from tocsin.broker.errors import BrokerError, InvalidInput
 from tocsin.workers.addresses import check_address
@@ -180,7 +181,7 @@ def _look(host: Host) -> Check:
         return Check(what, None, f"gave up after {_LONGEST} s")
     except OSError as failure:
         return Check(what, False, f"it cannot be started: {failure.strerror}")
-    lines = [line.strip() for line in (told.stdout + told.stderr).splitlines()]
+    lines = [line.strip() for line in Text.from_ansi(told.stdout + told.stderr).plain.splitlines()]
     ours = [line for line in lines if NAME in line]
     if not ours:
         return Check(what, False, "it does not name the server; does it trust this folder?")
