@@ -43,7 +43,7 @@ test: $(STAMP) ## All tests, each worker on a private server of its own
 test-mcp: $(STAMP) ## The official conformance suite, inspector and SDK against the MCP server (npm)
 	$(BIN)/python -m tests.workers.mcp.official
 
-test-hosts: $(STAMP) ## A real host, pi, joins and is woken 100 times, on a scripted model (npm; WAKES=100)
+test-hosts: $(STAMP) ## Real hosts, pi and OpenCode, join and are woken 100 times, on a scripted model (npm; WAKES=100)
 	$(BIN)/python -m tests.hosts
 
 check: $(STAMP) ## Linter, format, generated code, types, import rules

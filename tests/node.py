@@ -11,7 +11,8 @@ from pathlib import Path
 def install(wanted: Path, folder: Path) -> Path:
     """Brings what a `package.json` names, unless it is there; returns the folder of commands."""
     commands = folder / "node_modules/.bin"
-    if (commands / "node").exists() and (folder / "package.json").read_text() == wanted.read_text():
+    kept = folder / "package.json"
+    if (folder / "node_modules").exists() and kept.read_text() == wanted.read_text():
         return commands
     npm = shutil.which("npm")
     if npm is None:
