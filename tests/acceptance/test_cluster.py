@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from tests.topologies import ClusterServers, OneServer
 from tests.waiting import wait_until, wait_until_async
 from tests.webhook import webhook
 from tocsin.broker import AsyncBroker, Broker, CommandRunner, HerdSettings, Parent, errors, keys
+from tocsin.broker.bells import SILENCE
 from tocsin.broker.embedded import EmbeddedServer
 from tocsin.broker.settings import NotifySettings
 from tocsin.scheduler import AsyncScheduler, Scheduler
@@ -30,6 +32,9 @@ pytestmark = pytest.mark.long
 
 SERVED_WITHIN = timedelta(seconds=2)
 """How late a timer may be served while its server is well."""
+
+MOVED_WITHIN = timedelta(seconds=5)
+"""The same while the server hangs at which the scheduler hears of new ones."""
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +199,50 @@ async def test_the_bell_line_moves_when_its_node_dies(monkeypatch):
             assert turn is not None and bodies(turn) == ["wake"]
 
 
+async def test_the_bell_line_leaves_a_node_that_hangs(monkeypatch):
+    """Before any call to it has failed: agents of the others are woken in less than the time after
+    which one server alone is asked whether it is there."""
+    monkeypatch.setattr("tocsin.broker._async.agent.SLOW_POLL", 3600.0)
+    with ClusterServers() as cluster:
+        for server in cluster.servers:
+            server.run("CONFIG SET", "cluster-require-full-coverage", "no")
+        async with (
+            AsyncBroker.connect(cluster.url, fleet="bells") as broker,
+            AsyncExitStack() as end,
+        ):
+            waiting: dict[Any, asyncio.Task[Any]] = {}
+            end.push_async_callback(ended, waiting)
+            for number in range(6):
+                parent = await broker.open_herd(f"h{number}")
+                seat = await parent.register("scout")
+                scout = await broker.join(parent.herd, "scout", token_of(seat))
+                waiting[parent] = asyncio.create_task(scout.next_turn(timeout=60))
+            await wait_until_async(lambda: listener(cluster), "the line")
+            hanging = listener(cluster)
+            assert hanging is not None
+            served = [
+                parent
+                for parent in waiting
+                if cluster.primary_of(parent.caller.fleet.partition(parent.herd)) is not hanging
+            ]
+            end.callback(hanging.thaw)
+            hanging.freeze()
+            began = time.monotonic()
+            for parent in served:
+                await parent.message("scout", "wake")
+            for parent in served:
+                turn = await asyncio.wait_for(waiting[parent], 30)
+                assert turn is not None and bodies(turn) == ["wake"]
+            assert time.monotonic() - began < SILENCE
+
+
+async def ended(tasks: dict[Any, asyncio.Task[Any]]) -> None:
+    """Ends what still waits."""
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
 def listener(cluster: ClusterServers) -> OneServer | None:
     """The node to which the bells listen."""
     for server in cluster.servers:
@@ -271,8 +320,9 @@ async def test_a_frozen_node_holds_up_no_other_timers(kind):
 @proves("P14", "P16")
 @pytest.mark.parametrize("kind", [AsyncScheduler, Scheduler])
 async def test_a_frozen_node_of_the_fleets_own_holds_up_launching_alone(kind):
-    """Case 21: slots of turns are there. Timers of the others are served as ever, health says that
-    turns are not, and they are when it thaws."""
+    """Case 21: slots of turns are there, and the scheduler's bells are heard there. It hears them
+    elsewhere soon, timers of the others are served, health says that turns are not, and they are
+    when it thaws."""
     with ClusterServers() as cluster, EmbeddedServer(durable=False) as plain:
         for server in cluster.servers:
             server.run("CONFIG SET", "cluster-require-full-coverage", "no")
@@ -301,7 +351,7 @@ async def test_a_frozen_node_of_the_fleets_own_holds_up_launching_alone(kind):
                     found.append((parent, parent.delegate("scout", "x", deadline=lasts).id))
                 for parent, task in found:
                     await wait_until_async(partial(settled, parent, task), "the deadline", 30)
-                assert max(lateness(parent, task) for parent, task in found) <= SERVED_WITHIN
+                assert max(lateness(parent, task) for parent, task in found) <= MOVED_WITHIN
                 await wait_until_async(lambda: scheduler.trouble()["launching"], "the word", 30)
                 assert scheduler.trouble()["timers"] == ""
                 frozen.thaw()

@@ -10,6 +10,7 @@ by scripts of all partitions, could not be one.) When that node is gone, the nex
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +31,10 @@ SLOW_POLL = 10.0
 
 SILENCE = 10.0
 """Seconds without a word after which the server is asked for one: a line can die unnoticed."""
+
+OF_SEVERAL = 1.0
+"""The same where there are several servers, and seconds for the answer: one that hangs is soon left
+for another, so that it holds up no timer but its own."""
 
 _EMPTIED = "__redis__:invalidate"
 """Where a server tells that all its keys were deleted, to who asked to be told (`_ask`)."""
@@ -54,6 +59,8 @@ class Bells(Background):
         self._lock = Lock()
         self._line: Any = None
         """The connection while it is up; whoever writes to it holds the lock."""
+        self._left: Node | None = None
+        """The server whose line went down last, which is not the first to be tried again."""
 
     @contextmanager
     def hear(self, channel: str, topic: str, waiter: Settable) -> Iterator[None]:
@@ -94,7 +101,7 @@ class Bells(Background):
                             waiter.set()
 
     def _step(self) -> None:
-        node = self._server.node_of(None) or self._server.find(None)
+        node = self._choose()
         line = self._server.connect_line(node)
         try:
             line.connect()
@@ -106,13 +113,22 @@ class Bells(Background):
             self._listen(line, node)
         except RedisError as error:
             self._server.doubt(node, error)
+            self._left = node
             raise
         finally:
             with self._lock:
                 self._line = None
             line.disconnect()
 
+    def _choose(self) -> Node:
+        node = self._server.node_of(None) or self._server.find(None)
+        others = [each for each in self._server.nodes if each != self._left]
+        return random.choice(others) if node == self._left and others else node
+
     def _listen(self, line: Any, node: Node) -> None:
+        several = len(self._server.nodes) > 1
+        silence, answer = (OF_SEVERAL, OF_SEVERAL) if several else (SILENCE, ANSWER_WITHIN)
+        breath = min(BREATH, silence / 4)
         heard_at, asked = time.monotonic(), False
         while not self._stopping.is_set():
             self._pulse.beat()
@@ -121,13 +137,13 @@ class Bells(Background):
             with self._lock:
                 if self._line is not line:
                     raise LineDown("it broke while something was sent")
-            if line.can_read(timeout=BREATH):
+            if line.can_read(timeout=breath):
                 self._take(*line.read_response())
                 self._went_well()
                 heard_at, asked = time.monotonic(), False
-            elif time.monotonic() - heard_at > SILENCE + ANSWER_WITHIN:
-                raise LineDown(f"silent for {SILENCE + ANSWER_WITHIN:g} s")
-            elif not asked and time.monotonic() - heard_at > SILENCE:
+            elif time.monotonic() - heard_at > silence + answer:
+                raise LineDown(f"silent for {silence + answer:g} s")
+            elif not asked and time.monotonic() - heard_at > silence:
                 with self._lock:
                     self._say("PING")
                 asked = True
