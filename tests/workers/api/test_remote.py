@@ -51,22 +51,28 @@ def far(seats):
         line.close()
 
 
+def listens(signal):
+    """Until it is quiet: what rings between two calls is not heard, but looked for by and by."""
+    signal.clear()
+    while signal.wait(0.5):
+        signal.clear()
+
+
 def test_a_bell_far_away_is_heard(address, far):
     """What arrives wakes who listens, at once and also what is quiet; nothing rings for nothing."""
     parent, scout = far(address, "parent"), far(address, "scout")
     signal = Signal()
     with scout.hear_arrivals(signal):
-        while signal.wait(0.5):  # what came before the server listened is looked for
-            signal.clear()
+        listens(signal)
         parent.message("scout", "look here")
         assert signal.wait(LONG)
         [found] = scout.look()
         assert found.wakes
-        signal.clear()
+        listens(signal)
         task = parent.delegate("scout", "work")
         assert signal.wait(LONG)
-        signal.clear()
         scout.inbox()
+        listens(signal)
         parent.cancel(task.id)
         assert signal.wait(LONG)
 
